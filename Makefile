@@ -1,0 +1,45 @@
+# Two commands do everything: `make demo` and `make test`. `make help` lists the rest.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format lock clean
+
+help: ## Show this help
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## Make .venv with every dependency and `ebb` in .venv/bin
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Ebbtide needs Python 3.11 or newer; this is %s. Try: make setup PYTHON=python3.12" % sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup ## Build a lake, plan, explain, apply, verify and report (the main job)
+	$(BIN)/ebb demo
+
+test: setup ## Run every check and every test
+	$(BIN)/python -m tests.setup
+	$(MAKE) --no-print-directory check
+	$(BIN)/python -m pytest
+
+check: setup ## Lint, formatting, types, import layers, docstrings
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/interrogate --quiet src tests
+
+format: setup ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: setup ## Pin all dependencies again from pyproject.toml
+	$(BIN)/uv pip compile pyproject.toml --extra dev --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 --output-file requirements.lock
+
+clean: ## Remove what was built
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,179 @@
+"""
+Configuration: ``ebbtide.toml``, then environment variables, checked as a whole before anything happens.
+
+``EBBTIDE_SPARK__MASTER=spark://host:7077`` sets ``master`` in ``[spark]``. An unknown key is an error, in the
+file and in the environment, because a misspelt limit is no limit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from ebbtide.errors import ConfigError
+from ebbtide.rules.documents import nearest
+
+FILE = "ebbtide.toml"
+PREFIX = "EBBTIDE_"
+NOT_SETTINGS = ("EBBTIDE_CONFIG", "EBBTIDE_NOW")
+"""Variables that are about the call, not about the configuration."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CatalogSettings(_Section):
+    """The embedded catalog."""
+
+    url: str | None = None
+    """SQLAlchemy URL; SQLite under the root if not given."""
+
+
+class LedgerSettings(_Section):
+    """The run ledger."""
+
+    url: str | None = None
+
+
+class SparkSettings(_Section):
+    """Spark."""
+
+    master: str = "local[*]"
+    driver_memory: str = "2g"
+    java: str = "auto"
+    shuffle_partitions: int = Field(0, ge=0)
+    conf: dict[str, str] = Field(default_factory=dict)
+
+
+class BreakerSettings(_Section):
+    """How much one plan may delete before somebody must say so."""
+
+    max_delete_fraction: float = Field(0.5, ge=0, le=1)
+    max_delete_bytes: int | None = Field(None, ge=0)
+    min_objects: int = Field(100, ge=0)
+
+
+class DeleteSettings(_Section):
+    """How hard deletes press on the store."""
+
+    rate_per_prefix: float | None = Field(None, gt=0)
+    page: int = Field(250, ge=1, le=1000)
+    tasks: int = Field(0, ge=0)
+    wave_size: int = Field(50_000, ge=1)
+
+
+class PlanSettings(_Section):
+    """How long a plan may wait."""
+
+    max_age_days: float = Field(7, gt=0)
+
+
+class StoreSettings(_Section):
+    """How to reach S3. Credentials come from the environment or the usual AWS files, never from here."""
+
+    endpoint: str | None = None
+    region: str | None = None
+    path_style: bool | None = None
+    allow_http: bool | None = None
+    retries: int | None = Field(None, ge=0)
+
+    def options(self) -> dict[str, str]:
+        """Give the settings in the form in which stores take them."""
+        given = self.model_dump(exclude_none=True)
+        return {
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in given.items()
+        }
+
+
+class Settings(_Section):
+    """Everything that can be configured."""
+
+    root: Path = Path(".ebbtide")
+    """Where plans, outcomes and the default databases live; on a cluster a path that all nodes share."""
+    catalog: CatalogSettings = CatalogSettings()
+    ledger: LedgerSettings = LedgerSettings()
+    spark: SparkSettings = SparkSettings()
+    breaker: BreakerSettings = BreakerSettings()
+    deletes: DeleteSettings = DeleteSettings()
+    plans: PlanSettings = PlanSettings()
+    store: StoreSettings = StoreSettings()
+
+    def database(self, which: str) -> str:
+        """Give the URL of the catalog's or the ledger's database."""
+        given: str | None = getattr(self, which).url
+        return given or f"sqlite:///{self.root.absolute() / which}.db"
+
+
+def load_settings(file: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    """Read the file (the named one, or ebbtide.toml here or in a folder above) and the environment."""
+    variables = os.environ if environ is None else environ
+    named = file or (Path(variables["EBBTIDE_CONFIG"]) if variables.get("EBBTIDE_CONFIG") else None)
+    found = named or _find_file()
+    data = _read(found) if found else {}
+    origin = str(found) if found else "the environment"
+    _overlay(data, variables)
+    try:
+        settings = Settings.model_validate(data)
+    except ValidationError as wrong:
+        raise _explain(wrong.errors()[0], origin) from None
+    base = found.absolute().parent if found and "EBBTIDE_ROOT" not in variables else Path.cwd()
+    return settings.model_copy(update={"root": base / settings.root})
+
+
+def _find_file() -> Path | None:
+    here = Path.cwd()
+    return next((folder / FILE for folder in (here, *here.parents) if (folder / FILE).is_file()), None)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as broken:
+        raise ConfigError(
+            f"{file} cannot be read: {broken.strerror}", fix="check the path given with --config"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as broken:
+        raise ConfigError(f"{file} is not TOML: {broken}", fix="correct the syntax") from None
+
+
+def _overlay(data: dict[str, Any], variables: Mapping[str, str]) -> None:
+    for name, text in sorted(variables.items()):
+        if not name.startswith(PREFIX) or name in NOT_SETTINGS:
+            continue
+        *sections, key = name.removeprefix(PREFIX).lower().split("__")
+        place = data
+        for section in sections:
+            place = place.setdefault(section, {})
+            if not isinstance(place, dict):
+                raise ConfigError(f"{name}: {section!r} is a value, not a section")
+        place[key] = _value(text)
+
+
+def _value(text: str) -> Any:
+    """Read numbers, booleans and tables as such; anything else is text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _explain(error: ErrorDetails, origin: str) -> ConfigError:
+    where = [str(part) for part in error["loc"]]
+    name = ".".join(where)
+    if error["type"] == "extra_forbidden":
+        section: Any = Settings
+        for part in where[:-1]:
+            section = section.model_fields[part].annotation
+        return ConfigError(
+            f"{origin}: unknown setting {name!r}", fix=nearest(where[-1], list(section.model_fields))
+        )
+    return ConfigError(f"{origin}: {name} is {error['input']!r}", why=error["msg"].lower(), fix="correct it")

@@ -1,0 +1,1 @@
+"""Plan and apply: freeze decisions into a plan, verify them again, delete, record."""

@@ -1,0 +1,61 @@
+"""Burials: what earlier runs deleted, so that it is not planned again and can be explained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow.dataset as ds
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from ebbtide.engine.layout import run_folder
+from ebbtide.ledger.runs import Ledger, RunState
+from ebbtide.plan.decision import Outcome
+from ebbtide.tables.contracts import OUTCOMES
+
+GONE = [str(outcome) for outcome in Outcome if outcome.is_gone]
+
+
+@dataclass(frozen=True)
+class Buried:
+    """When, by which run and by which rules an item went."""
+
+    address: str
+    since: datetime
+    run_id: int
+    rules: tuple[str, ...]
+
+
+def outcome_folders(root: Path, ledger: Ledger, run_id: int) -> list[Path]:
+    """List the folders of a run's outcomes: those whose attempt the ledger knows to be finished."""
+    folder = run_folder(root, run_id)
+    return [
+        folder.outcomes(wave, attempt)
+        for wave, attempts in ledger.wave_attempts(run_id).items()
+        for attempt, finished in attempts
+        if finished
+    ]
+
+
+def buried(spark: SparkSession, root: Path, ledger: Ledger, target_uid: str) -> DataFrame:
+    """Give all items of a target that runs have deleted, as outcome rows."""
+    folders = [
+        folder
+        for run in ledger.runs(target_uid)
+        if run.state in {RunState.APPLYING, RunState.SUCCEEDED, RunState.FAILED, RunState.APPROVED}
+        for folder in outcome_folders(root, ledger, run.run_id)
+    ]
+    return OUTCOMES.read(spark, *folders).where(f.col("outcome").isin(GONE))
+
+
+def find_burial(root: Path, ledger: Ledger, target_uid: str, address: str) -> Buried | None:
+    """Look one address up without Spark; the newest burial counts."""
+    for run in reversed(ledger.runs(target_uid)):
+        for folder in reversed(outcome_folders(root, ledger, run.run_id)):
+            wanted = (ds.field("address") == address) & ds.field("outcome").isin(GONE)
+            rows = ds.dataset(folder, format="parquet", exclude_invalid_files=False).to_table(filter=wanted)
+            for row in rows.to_pylist():
+                return Buried(address, row["at"], run.run_id, tuple(row["rules"]))
+    return None

@@ -1,0 +1,131 @@
+"""Deleting on the executors: one outcome for every row, whatever happens to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from ebbtide.errors import EbbtideError
+from ebbtide.plan.decision import Outcome
+from ebbtide.rules.instant import system_clock, to_micros
+from ebbtide.store.base import DeleteRequest, DeleteResult, Deletion, StoreSpec
+from ebbtide.store.opening import open_store
+from ebbtide.store.polite import polite_delete
+from ebbtide.tables.contracts import OUTCOMES
+
+METADATA_FOLDER = "_lakefs/"
+_UNLIMITED = 1e9
+_S3_RATE = 3500.0
+_RESUMED = "gone when an interrupted attempt of this run was taken up again"
+
+
+@dataclass(frozen=True)
+class DeleteOptions:
+    """How hard deletes may press on the store."""
+
+    rate_per_prefix: float | None = None
+    """Objects a second and prefix, over all executors; None is S3's own limit, and none at all on a disk."""
+    page: int = 250
+    tasks: int = 0
+    """How many tasks delete at once; 0 leaves it to the cluster."""
+
+    def rate_for(self, store: StoreSpec, tasks: int) -> float:
+        """Give each of the tasks its share of the rate."""
+        rate = self.rate_per_prefix or (_S3_RATE if store.url.startswith("s3") else _UNLIMITED)
+        return rate / tasks
+
+
+def delete_rows(
+    rows: DataFrame, store: StoreSpec, options: DeleteOptions, attempt: int, now: datetime, *, resumed: bool
+) -> DataFrame:
+    """Delete the rows of a wave (lazily: the write of the outcomes drives it)."""
+    tasks = options.tasks or rows.sparkSession.sparkContext.defaultParallelism
+    spread = rows.select("hash", "address", "rules", "size", "wave", "kept_because").repartition(
+        tasks, "hash"
+    )
+    # The caller may have an injected clock; executors then stamp outcomes with its time, not the machine's.
+    skew = to_micros(now) - to_micros(system_clock())
+    deleter = _Deleter(store, options.rate_for(store, tasks), options.page, skew, resumed)
+    done = spread.mapInArrow(deleter, OUTCOMES.schema)
+    return done.withColumn("attempt", f.lit(attempt).cast("int"))
+
+
+@dataclass(frozen=True)
+class _Deleter:
+    """Deletes the rows of one partition on an executor."""
+
+    store: StoreSpec
+    rate: float
+    page: int
+    skew: int
+    resumed: bool
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        context = TaskContext.get()
+        # A task that Spark runs again finds gone what its own first try deleted.
+        again = self.resumed or (context is not None and context.attemptNumber() > 0)
+        for batch in batches:
+            yield self._delete(batch, again=again)
+
+    def _delete(self, batch: Any, *, again: bool) -> Any:
+        addresses = batch.column("address").to_pylist()
+        kept = batch.column("kept_because").to_pylist()
+        results = {
+            address: refused
+            for address, reason in zip(addresses, kept, strict=True)
+            if (refused := _refuse(address, reason)) is not None
+        }
+        wanted = [DeleteRequest(address) for address in addresses if address not in results]
+        results.update(self._ask_store(wanted))
+        outcomes = [_settle(results[address], again=again) for address in addresses]
+        moment = to_micros(system_clock()) + self.skew
+        count = len(addresses)
+        columns = {
+            "hash": batch.column("hash"),
+            "address": batch.column("address"),
+            "outcome": pa.array([str(result.outcome) for result in outcomes], pa.string()),
+            "reason": pa.array([result.reason for result in outcomes], pa.string()),
+            "rules": batch.column("rules"),
+            "size": batch.column("size"),
+            "at": pa.array([moment] * count, pa.timestamp("us", tz="UTC")),
+            "wave": batch.column("wave"),
+            "attempt": pa.array([0] * count, pa.int32()),
+        }
+        return pa.RecordBatch.from_arrays([columns[name] for name in OUTCOMES.columns], OUTCOMES.columns)
+
+    def _ask_store(self, requests: list[DeleteRequest]) -> dict[str, DeleteResult]:
+        found: dict[str, DeleteResult] = {}
+        try:
+            store = open_store(self.store)
+            for result in polite_delete(store, requests, self.rate, self.page):
+                found[result.key] = result
+        except EbbtideError as broken:
+            # What was deleted before the store broke down is in `found`; the rest failed and is tried again.
+            for request in requests:
+                found.setdefault(request.key, DeleteResult(request.key, Deletion.FAILED, str(broken)))
+        for request in requests:
+            silent = DeleteResult(request.key, Deletion.FAILED, "the store did not answer for this key")
+            found.setdefault(request.key, silent)
+        return found
+
+
+def _refuse(address: str, kept_because: str | None) -> DeleteResult | None:
+    if kept_because is not None:
+        return DeleteResult(address, Deletion.CHANGED, kept_because)
+    if "://" in address or address.startswith(METADATA_FOLDER) or not address:
+        # Planning holds these; a plan that has one all the same must not reach the store with it.
+        return DeleteResult(address, Deletion.DENIED, "not a data object of this namespace")
+    return None
+
+
+def _settle(result: DeleteResult, *, again: bool) -> DeleteResult:
+    if again and result.outcome is Deletion.ABSENT:
+        return DeleteResult(result.key, Deletion.DELETED, _RESUMED)
+    return DeleteResult(result.key, Deletion(Outcome(str(result.outcome))), result.reason)

@@ -1,0 +1,169 @@
+"""Freezing decisions into a plan: durable, hashed, dealt into waves, and only then known to the ledger."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from ebbtide.engine.burials import buried
+from ebbtide.engine.layout import RunFolder, make_durable, run_folder, write_durably
+from ebbtide.engine.summary import summarize
+from ebbtide.ledger.runs import Ledger, RunState
+from ebbtide.plan.breaker import BreakerLimits, PlanSize, trip_reasons
+from ebbtide.plan.decision import Decision
+from ebbtide.plan.manifest import Manifest
+from ebbtide.tables.contracts import DECISIONS, PLAN
+from ebbtide.tables.digest import table_digest
+from ebbtide.tables.progress import OnProgress, no_progress, watch
+
+OnStep = Callable[[str], None]
+"""Called after every durable step; tests crash there."""
+
+DIGESTED = ["address", "deadline", "paths", "rules", "size"]
+
+
+def no_step(step: str) -> None:
+    """Watch no steps."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a run is about: a target, by which policy, at what time."""
+
+    target: str
+    target_uid: str
+    namespace: str
+    collector: str
+    policy: str
+    policy_hash: str
+    now: datetime
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What a collector hands over: decisions not yet computed, and what they were made from."""
+
+    decisions: DataFrame
+    known_objects: Callable[[], int]
+    """Counted while the decisions are computed, so it is asked for only afterwards."""
+    snapshot: dict[str, Any]
+    save_snapshot: Callable[[RunFolder], None]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FreezeOptions:
+    """How a plan is cut and measured."""
+
+    wave_size: int = 50_000
+    limits: BreakerLimits = field(default_factory=BreakerLimits)
+
+
+def make_plan(
+    spark: SparkSession,
+    root: Path,
+    ledger: Ledger,
+    subject: Subject,
+    decide: Callable[[], Decided],
+    *,
+    made_at: datetime,
+    options: FreezeOptions,
+    on_progress: OnProgress = no_progress,
+    on_step: OnStep = no_step,
+) -> Manifest:
+    """Run a collector and freeze what it decides; a failure leaves no plan and nothing half-recorded."""
+    abandon_leftovers(root, ledger, subject.target_uid)
+    run_id = ledger.begin(subject.target, subject.target_uid, subject.collector, subject.policy, subject.now)
+    folder = run_folder(root, run_id)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    on_step("run begun")
+    try:
+        manifest = _freeze(
+            spark, root, ledger, folder, run_id, subject, decide(), made_at, options, on_progress
+        )
+        on_step("plan durable")
+    except BaseException as broken:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        ledger.move(
+            run_id, RunState.ABANDONED, error=str(broken).splitlines()[0][:500] if str(broken) else ""
+        )
+        raise
+    due = manifest.summary.due
+    ledger.planned(run_id, manifest.plan_hash, due.objects, due.bytes)
+    on_step("plan recorded")
+    return manifest
+
+
+def abandon_leftovers(root: Path, ledger: Ledger, target_uid: str) -> None:
+    """Clear what a planner that was killed left behind; the caller holds the target's lock, so it is dead."""
+    for run in ledger.runs(target_uid):
+        if run.state is RunState.PLANNING:
+            shutil.rmtree(run_folder(root, run.run_id).path, ignore_errors=True)
+            ledger.move(run.run_id, RunState.ABANDONED, error="the planner was killed")
+
+
+def _freeze(
+    spark: SparkSession,
+    root: Path,
+    ledger: Ledger,
+    folder: RunFolder,
+    run_id: int,
+    subject: Subject,
+    decided: Decided,
+    made_at: datetime,
+    options: FreezeOptions,
+    on_progress: OnProgress,
+) -> Manifest:
+    with watch(spark, "deciding", on_progress):
+        known = decided.decisions.join(
+            buried(spark, root, ledger, subject.target_uid).select("hash").hint("shuffle_hash"),
+            "hash",
+            "left_anti",
+        )
+        DECISIONS.write(known, folder.decisions)
+    decisions = DECISIONS.read(spark, folder.decisions)
+    decided.save_snapshot(folder)
+    with watch(spark, "counting", on_progress):
+        summary = summarize(decisions, subject.now, decided.known_objects())
+    waves = math.ceil(summary.due.objects / options.wave_size)
+    with watch(spark, "freezing", on_progress):
+        _write_plan(decisions, folder, waves)
+        digest = table_digest(PLAN.read(spark, folder.plan), DIGESTED)
+    size = PlanSize(summary.due.objects, summary.due.bytes, summary.known_objects)
+    manifest = Manifest(
+        run_id=run_id,
+        target=subject.target,
+        target_uid=subject.target_uid,
+        namespace=subject.namespace,
+        collector=subject.collector,
+        made_at=made_at,
+        now=subject.now,
+        policy=subject.policy,
+        policy_hash=subject.policy_hash,
+        snapshot=decided.snapshot,
+        waves=waves,
+        digest=digest,
+        summary=summary,
+        breaker=tuple(trip_reasons(size, options.limits)),
+        warnings=decided.warnings,
+    )
+    make_durable(folder.path)
+    write_durably(folder.manifest_file, manifest.to_json())
+    return manifest
+
+
+def _write_plan(decisions: DataFrame, folder: RunFolder, waves: int) -> None:
+    due = decisions.where(f.col("decision") == str(Decision.DUE))
+    # Dealing by hash spreads every wave over all prefixes, and the same plan always deals the same way.
+    wave = f.pmod(f.col("hash"), f.lit(max(1, waves))).cast("int")
+    PLAN.write(
+        due.withColumn("wave", wave).repartition(max(1, waves), "wave"), folder.plan, partition_by="wave"
+    )

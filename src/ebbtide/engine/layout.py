@@ -1,0 +1,84 @@
+"""Where a run keeps its files: one folder a run under the state root."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ebbtide.errors import MetadataError, NotFound
+from ebbtide.plan.manifest import Manifest, manifest_from_json
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of one run: its tables, and the manifest whose presence makes them a plan."""
+
+    path: Path
+
+    @property
+    def manifest_file(self) -> Path:
+        """The small document that is written last."""
+        return self.path / "manifest.json"
+
+    @property
+    def decisions(self) -> Path:
+        """Every item that a rule touched."""
+        return self.path / "decisions"
+
+    @property
+    def plan(self) -> Path:
+        """What would be deleted, by wave."""
+        return self.path / "plan"
+
+    @property
+    def snapshot(self) -> Path:
+        """What the collector read, for re-verification at apply."""
+        return self.path / "snapshot"
+
+    def outcomes(self, wave: int, attempt: int) -> Path:
+        """Name the table of what an attempt at a wave did."""
+        return self.path / "outcomes" / f"wave-{wave:05d}-attempt-{attempt:03d}"
+
+    def kept(self, sequence: int) -> Path:
+        """Name the table of what re-verification took out of the plan at a given state of the target."""
+        return self.path / "kept" / f"sequence-{sequence}"
+
+    def read_manifest(self) -> Manifest:
+        """Read the plan's manifest; without one there is no plan."""
+        try:
+            return manifest_from_json(self.manifest_file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise NotFound(f"{self.path} holds no plan", fix="make one with 'ebb plan'") from None
+        except (OSError, UnicodeDecodeError) as broken:
+            raise MetadataError(f"{self.manifest_file} cannot be read: {broken}") from None
+
+
+def run_folder(root: Path, run_id: int) -> RunFolder:
+    """Name the folder of a run."""
+    return RunFolder(root / "runs" / f"{run_id:06d}")
+
+
+def make_durable(folder: Path) -> None:
+    """Force a folder and all its files to disk, so that a power cut cannot take back what we recorded."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            _sync(Path(place) / name, os.O_RDONLY)
+        _sync(Path(place), os.O_RDONLY | os.O_DIRECTORY)
+
+
+def write_durably(file: Path, text: str) -> None:
+    """Write a small file so that it is there whole or not at all."""
+    fresh = file.with_suffix(".tmp")
+    fresh.write_text(text, encoding="utf-8")
+    _sync(fresh, os.O_RDONLY)
+    fresh.replace(file)
+    _sync(file.parent, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,162 @@
+"""
+Every error that Ebbtide raises on purpose.
+
+::
+
+    EbbtideError                      exit 1   something failed; nothing more specific is known
+    ├── BadInput                      exit 2   the caller can put it right
+    │   ├── PolicyError                        a policy does not say what it must
+    │   ├── ConfigError                        ebbtide.toml or an EBBTIDE_ variable is wrong
+    │   ├── AddressError             exit 3   an address has no canonical form, so the run stops
+    │   ├── WorldError                         a simulated world is malformed
+    │   ├── NotFound                           no such repository, branch, commit, object, plan or run
+    │   │   └── ObjectGone                     it was there; a run took it away
+    │   ├── AlreadyExists                      the name is taken
+    │   └── Refused                            the catalog does not allow this (expired token, conflict, ...)
+    ├── SafetyStop                    exit 3   in doubt nothing is deleted
+    │   ├── MetadataError                      a range, metarange, plan or table is missing or damaged
+    │   ├── BreakerTripped                     the plan is larger than the configuration allows
+    │   ├── StalePlan                          policy, namespace or time moved on since the plan was made
+    │   ├── Busy                               another run holds the target
+    │   └── LiveObjectMissing                  a live reference points at nothing
+    ├── StoreError                    exit 1   the object store failed or refused
+    │   └── SlowDown                           the store asked for fewer requests, and kept asking
+    ├── EnvironmentProblem            exit 1   Java, Spark or a database is missing or unusable
+    └── PartlyApplied                 exit 4   some items were deleted, some could not be
+
+Every message says what was found, why that stopped the run, and what to do next.
+
+>>> str(PolicyError("rule 'r1': days is 0", why="an object cannot live less than a day", fix="use 1"))
+"rule 'r1': days is 0; an object cannot live less than a day. What to do: use 1"
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+
+class EbbtideError(Exception):
+    """The base of all: catch this to catch whatever Ebbtide raises on purpose."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, why: str = "", fix: str = "") -> None:
+        self.what, self.why, self.fix = what, why, fix
+        text = what if not why else f"{what}; {why}"
+        super().__init__(text if not fix else f"{text}. What to do: {fix}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Errors cross from Spark's workers to the driver, so they must survive pickling."""
+        return (_rebuild, (type(self), self.__dict__.copy(), self.args))
+
+
+def _rebuild(
+    cls: type[EbbtideError], state: dict[str, object], args: tuple[object, ...]
+) -> EbbtideError:
+    error = cls.__new__(cls)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class BadInput(EbbtideError):
+    """What was given cannot be used; nothing was changed."""
+
+    exit_code = 2
+
+
+class PolicyError(BadInput):
+    """A policy does not say what it must."""
+
+
+class ConfigError(BadInput):
+    """The configuration file or an environment variable is wrong."""
+
+
+class AddressError(BadInput):
+    """An address has no canonical form, so nobody can say what it names."""
+
+    exit_code = 3
+
+
+class WorldError(BadInput):
+    """A simulated world is malformed."""
+
+
+class NotFound(BadInput):
+    """No such repository, branch, tag, commit, object, plan or run."""
+
+
+class ObjectGone(NotFound):
+    """The object was here; a run took it away, and this says which and why."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        since: datetime,
+        run_id: int,
+        rules: tuple[str, ...],
+        restorable: bool,
+    ) -> None:
+        self.address, self.since, self.run_id = address, since, run_id
+        self.rules, self.restorable = rules, restorable
+        super().__init__(
+            f"{address} is gone since {since:%Y-%m-%dT%H:%M:%SZ}",
+            why=f"run {run_id} deleted it by {', '.join(rules) or 'no named rule'}",
+            fix="it can be brought back with 'ebb restore'"
+            if restorable
+            else "it was deleted for good and cannot be restored",
+        )
+
+
+class AlreadyExists(BadInput):
+    """The name is taken."""
+
+
+class Refused(BadInput):
+    """The catalog does not allow this: an expired token, a conflict, an address inside the namespace."""
+
+
+class SafetyStop(EbbtideError):
+    """A check found a doubt; the run stopped before it deleted anything."""
+
+    exit_code = 3
+
+
+class MetadataError(SafetyStop):
+    """A range, metarange, plan or table is missing, damaged or not what it should be."""
+
+
+class BreakerTripped(SafetyStop):
+    """The plan deletes more than the configuration allows."""
+
+
+class StalePlan(SafetyStop):
+    """The policy, the namespace or the time moved on since the plan was made."""
+
+
+class Busy(SafetyStop):
+    """Another run is at work on the same target."""
+
+
+class LiveObjectMissing(SafetyStop):
+    """A live reference points at an object that the store does not have."""
+
+
+class StoreError(EbbtideError):
+    """The object store failed or refused."""
+
+
+class SlowDown(StoreError):
+    """The store asked for fewer requests and kept asking after every back-off."""
+
+
+class EnvironmentProblem(EbbtideError):
+    """Java, Spark or a database is missing or unusable."""
+
+
+class PartlyApplied(EbbtideError):
+    """Some items of the plan are gone and some could not be deleted; apply again to finish."""
+
+    exit_code = 4

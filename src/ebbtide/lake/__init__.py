@@ -1,0 +1,1 @@
+"""Versioned lakes: the embedded catalog and the collectors that work on it."""

@@ -1,0 +1,1 @@
+"""The embedded catalog: repositories, branches, commits, staging; SQL for heads, Parquet for content."""

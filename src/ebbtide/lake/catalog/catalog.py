@@ -1,0 +1,25 @@
+"""The embedded catalog, all of it in one class."""
+
+from __future__ import annotations
+
+from ebbtide.lake.catalog.branching import Branching
+from ebbtide.lake.catalog.policies import Policies
+from ebbtide.lake.catalog.rearranging import Rearranging
+from ebbtide.lake.catalog.reconciling import Reconciling
+from ebbtide.lake.catalog.repositories import Repositories
+from ebbtide.lake.catalog.snapshots import Snapshots
+from ebbtide.lake.catalog.uploading import Uploading
+
+
+class Catalog(Repositories, Branching, Uploading, Rearranging, Reconciling, Policies, Snapshots):
+    """
+    Versioned repositories on one machine: metadata in SQLite or PostgreSQL, objects in a store.
+
+    >>> catalog = Catalog("sqlite:////tmp/lake.db")  # doctest: +SKIP
+    >>> catalog.create_repository("lake", "/data/lake")  # doctest: +SKIP
+    >>> catalog.upload("lake", "main", "a/b", b"bytes")  # doctest: +SKIP
+    >>> catalog.commit("lake", "main", "first")  # doctest: +SKIP
+
+    Every operation is one transaction unless it says otherwise. Writers of one repository wait for each
+    other; readers wait for nobody. A catalog may be shared by threads, and the database by processes.
+    """

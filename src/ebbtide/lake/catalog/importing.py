@@ -1,0 +1,76 @@
+"""Checking entries that come as tables and not through staging, before they become part of a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.errors import BadInput
+from ebbtide.lake.catalog.names import MAX_KEY_BYTES
+from ebbtide.lake.catalog.ranges import ENTRIES, Table
+from ebbtide.lake.catalog.segments import CHANGES
+from ebbtide.store.address import canonical
+
+_PLAIN = r"^[A-Za-z0-9_=-][A-Za-z0-9_=.-]*(/[A-Za-z0-9_=-][A-Za-z0-9_=.-]*)*$"
+"""Relative addresses of this form are canonical as they are; only others are looked at one by one."""
+
+
+def checked(tables: Iterable[Table], namespace: str) -> Iterator[Table]:
+    """Turn tables of entries into changes; refuse wrong columns, order, keys and addresses."""
+    last: str | None = None
+    for table in tables:
+        if table.num_rows == 0:
+            continue
+        rows = _entries(table)
+        keys = rows.column("key").combine_chunks()
+        first = keys[0].as_py()
+        ascending = pc.all(pc.less(keys.slice(0, len(keys) - 1), keys.slice(1))).as_py()
+        if ascending is False or (last is not None and first <= last):
+            raise BadInput(
+                "the imported keys do not ascend",
+                why="a range holds its keys in order, each once",
+                fix="sort by key and drop duplicates, over all tables",
+            )
+        last = keys[-1].as_py()
+        _check_keys(keys)
+        _check_addresses(rows.column("address"), namespace)
+        yield (
+            rows.append_column("tombstone", pa.repeat(False, rows.num_rows))
+            .select(CHANGES.names)
+            .cast(CHANGES)
+        )
+
+
+def _entries(table: Table) -> Table:
+    try:
+        return table.select(ENTRIES.names).cast(ENTRIES)
+    except (KeyError, ValueError, TypeError, pa.ArrowException) as wrong:
+        raise BadInput(
+            "the imported table has not the columns of an entry",
+            why=str(wrong),
+            fix=f"give {', '.join(f'{f.name}: {f.type}' for f in ENTRIES)}, without nulls",
+        ) from wrong
+
+
+def _check_keys(keys: pa.Array) -> None:
+    lengths = pc.binary_length(keys)
+    bad = pc.or_(pc.equal(lengths, 0), pc.greater(lengths, MAX_KEY_BYTES))
+    if pc.any(pc.or_(bad, pc.match_substring(keys, "\0"))).as_py():
+        raise BadInput(
+            "an imported key is empty, too long or has a NUL",
+            why=f"a key is 1 to {MAX_KEY_BYTES} bytes of UTF-8 without NUL",
+            fix="rename it",
+        )
+
+
+def _check_addresses(addresses: pa.ChunkedArray, namespace: str) -> None:
+    others = addresses.filter(pc.invert(pc.match_substring_regex(addresses, _PLAIN)))
+    for address in others.to_pylist():
+        if canonical(address, namespace) != address:
+            raise BadInput(
+                f"the imported address {address!r} is not canonical",
+                why="a run compares addresses as text and would take its object for garbage",
+                fix=f"write it as {canonical(address, namespace)!r}",
+            )

@@ -1,0 +1,102 @@
+"""What all parts of the catalog share: the database, the clock, and the stores of the repositories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from ebbtide.errors import BadInput, Refused
+from ebbtide.lake.catalog import refs
+from ebbtide.lake.catalog.committed import Committed
+from ebbtide.lake.catalog.database import Database
+from ebbtide.lake.catalog.graveyard import Graveyard
+from ebbtide.lake.catalog.merging import RANGE_KEYS
+from ebbtide.lake.catalog.model import Repository
+from ebbtide.lake.catalog.partitions import Partitions
+from ebbtide.lake.catalog.tokens import TOKEN_LIFE
+from ebbtide.rules.instant import Clock, system_clock
+from ebbtide.store.base import Store, StoreSpec
+from ebbtide.store.opening import open_store
+
+_Landed = TypeVar("_Landed")
+_ATTEMPTS = 100
+_OPEN_REPOSITORIES = 64
+
+
+@dataclass(frozen=True)
+class Writing:
+    """A write transaction on one repository, whose row it holds locked."""
+
+    connection: Connection
+    repository: Repository
+    sequence: int
+    """The number of this change; rows that it stages carry it."""
+
+
+class CatalogPart:
+    """The base of the catalog's parts; :class:`ebbtide.lake.catalog.catalog.Catalog` is all of them."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock = system_clock,
+        graveyard: Graveyard | None = None,
+        store_options: Mapping[str, str] | None = None,
+        range_keys: int = RANGE_KEYS,
+        partition_objects: int = 50_000,
+        token_life: timedelta = TOKEN_LIFE,
+    ) -> None:
+        if range_keys < 1 or partition_objects < 1 or token_life <= timedelta(0):
+            raise BadInput("range_keys, partition_objects and token_life must be positive")
+        self._database = Database(url)
+        self._clock = clock
+        self._graveyard = graveyard
+        self._store_options = dict(store_options or {})
+        self._range_keys = range_keys
+        self._token_life = token_life
+        self._partitions = Partitions(clock, partition_objects)
+        self._content = lru_cache(_OPEN_REPOSITORIES)(self._open_content)
+
+    def close(self) -> None:
+        """Close the database's idle connections."""
+        self._database.close()
+
+    def repository(self, name: str) -> Repository:
+        """Find a repository."""
+        with self._reading(name) as (_, repo):
+            return repo
+
+    @contextmanager
+    def _reading(self, repo: str) -> Iterator[tuple[Connection, Repository]]:
+        with self._database.reading() as connection:
+            yield connection, refs.repository(connection, repo)
+
+    @contextmanager
+    def _writing(self, repo: str) -> Iterator[Writing]:
+        with self._database.writing() as connection:
+            yield Writing(connection, *refs.lock_repository(connection, repo))
+
+    def _store_at(self, url: str) -> Store:
+        return open_store(StoreSpec(url, self._store_options))
+
+    def _open_content(self, namespace: str) -> Committed:
+        return Committed(self._store_at(namespace))
+
+    def _until_landed(self, branch: str, attempt: Callable[[], _Landed | None]) -> _Landed:
+        """Repeat what was prepared outside the lock until it lands on the head it was prepared for."""
+        for _ in range(_ATTEMPTS):
+            landed = attempt()
+            if landed is not None:
+                return landed
+        raise Refused(
+            f"branch {branch!r} moved {_ATTEMPTS} times while this waited to land on it",
+            why="others change it faster than this change can be prepared",
+            fix="try again when it is quieter",
+        )

@@ -1,0 +1,60 @@
+"""
+Physical addresses: ``repos/<repo_uid>/branches/<branch_id>/<partition>/<object_uid>``.
+
+A partition is named ``<descending time>_<instance>``, so in a listing the newest comes first and a scan that
+has seen the older ones can stop early.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from ebbtide.rules.instant import NEVER, Clock, to_micros
+
+_END_OF_TIME = to_micros(NEVER)
+_DIGITS = len(str(_END_OF_TIME))
+
+PARTITION_LIFE = timedelta(hours=1)
+
+
+@dataclass
+class _Open:
+    rank: int
+    opened: datetime
+    used: int
+
+
+class Partitions:
+    """Hands out addresses, and begins a new partition after so many objects or an hour. Thread-safe."""
+
+    def __init__(self, clock: Clock, objects: int) -> None:
+        self._clock = clock
+        self._objects = objects
+        self._instance = uuid.uuid4().hex[:12]
+        self._open: dict[str, _Open] = {}
+        self._lock = threading.Lock()
+
+    def address(self, repo_uid: str, branch_id: str) -> str:
+        """Give an address that nobody was given before."""
+        partition = self._partition(branch_id)
+        return f"repos/{repo_uid}/branches/{branch_id}/{partition}/{uuid.uuid4().hex}"
+
+    def _partition(self, branch_id: str) -> str:
+        now = self._clock()
+        with self._lock:
+            found = self._open.get(branch_id)
+            if found is None or self._is_full(found, now):
+                rank = _END_OF_TIME - to_micros(now)
+                if found is not None:
+                    # A clock that stands still or goes back must not reopen a partition, nor sort a
+                    # new one behind an old one.
+                    rank = min(rank, found.rank - 1)
+                found = self._open[branch_id] = _Open(rank, now, 0)
+            found.used += 1
+            return f"{found.rank:0{_DIGITS}d}_{self._instance}"
+
+    def _is_full(self, partition: _Open, now: datetime) -> bool:
+        return partition.used >= self._objects or now - partition.opened >= PARTITION_LIFE

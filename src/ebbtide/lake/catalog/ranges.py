@@ -1,0 +1,134 @@
+"""
+Ranges and metaranges: immutable, content-addressed Parquet files under ``_lakefs/``.
+
+A file's name is the SHA-256 of its bytes, so a reader knows whether it holds exactly what the writer
+wrote. A missing, truncated or altered file raises :class:`MetadataError`; it is never "no entries".
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ebbtide.errors import MetadataError, NotFound
+from ebbtide.lake.catalog.model import RangeInfo
+from ebbtide.store.base import Store
+
+Table = Any
+"""A pyarrow.Table; pyarrow ships no types."""
+
+ENTRIES = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("address", pa.string(), nullable=False),
+        pa.field("created", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("checksum", pa.string(), nullable=False),
+    ]
+)
+RANGES = pa.schema(
+    [
+        pa.field("range_id", pa.string(), nullable=False),
+        pa.field("min_key", pa.string(), nullable=False),
+        pa.field("max_key", pa.string(), nullable=False),
+        pa.field("count", pa.int64(), nullable=False),
+    ]
+)
+
+COMMITTED = "_lakefs/committed"
+"""Ranges and metaranges of commits."""
+STAGED = "_lakefs/staged"
+"""Ranges and metaranges of "GC commits": what was staged when a snapshot was taken."""
+
+
+def metadata_key(folder: str, content_id: str) -> str:
+    """Name the file of a range or metarange inside the namespace."""
+    return f"{folder}/{content_id}.parquet"
+
+
+def write_range(store: Store, folder: str, entries: Table) -> RangeInfo:
+    """Write entries, already sorted by key, as one range; the same content gets the same file."""
+    keys = entries.column("key")
+    # One chunk a column: Parquet's bytes, and so the range's name, must not tell how the rows were gathered.
+    rows = entries.select(ENTRIES.names).cast(ENTRIES).combine_chunks()
+    content_id = _write(store, folder, rows)
+    return RangeInfo(content_id, keys[0].as_py(), keys[-1].as_py(), entries.num_rows)
+
+
+def write_metarange(store: Store, folder: str, ranges: Sequence[RangeInfo]) -> str:
+    """Write the list of a commit's ranges, in key order, and give its id."""
+    columns = {
+        "range_id": [r.id for r in ranges],
+        "min_key": [r.min_key for r in ranges],
+        "max_key": [r.max_key for r in ranges],
+        "count": [r.count for r in ranges],
+    }
+    return _write(store, folder, pa.table(columns, schema=RANGES))
+
+
+def read_range(
+    store: Store,
+    folder: str,
+    info: RangeInfo,
+    columns: Sequence[str] | None = None,
+) -> Table:
+    """Read a range and check it against its name and against what the metarange says of it."""
+    table = _read(store, folder, info.id, ENTRIES, columns)
+    if table.num_rows != info.count:
+        raise MetadataError(
+            f"range {info.id} has {table.num_rows} entries, its metarange says {info.count}",
+            why="a reference may be missing",
+            fix="restore the file from a backup of the namespace, then plan again",
+        )
+    return table
+
+
+def read_metarange(store: Store, folder: str, metarange_id: str) -> list[RangeInfo]:
+    """Read a commit's list of ranges."""
+    rows = _read(store, folder, metarange_id, RANGES, None).to_pylist()
+    return [RangeInfo(r["range_id"], r["min_key"], r["max_key"], r["count"]) for r in rows]
+
+
+def _write(store: Store, folder: str, table: Table) -> str:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", row_group_size=131_072)
+    data = sink.getvalue().to_pybytes()
+    content_id = hashlib.sha256(data).hexdigest()
+    key = metadata_key(folder, content_id)
+    try:
+        known = store.stat(key).size == len(data)
+    except NotFound:
+        known = False
+    if not known:
+        store.write(key, data)
+    return content_id
+
+
+def _read(
+    store: Store, folder: str, content_id: str, schema: pa.Schema, columns: Sequence[str] | None
+) -> Table:
+    key = metadata_key(folder, content_id)
+    try:
+        data = store.read(key)
+    except NotFound as missing:
+        raise MetadataError(
+            f"{key} is missing",
+            why="what it references is unknown, so nothing may be deleted",
+            fix="restore the file from a backup of the namespace, then plan again",
+        ) from missing
+    if hashlib.sha256(data).hexdigest() != content_id:
+        raise MetadataError(
+            f"{key} is damaged: its {len(data)} bytes are not what was written",
+            why="what it references is unknown, so nothing may be deleted",
+            fix="restore the file from a backup of the namespace, then plan again",
+        )
+    try:
+        table = pq.read_table(pa.BufferReader(data), columns=list(columns) if columns else None)
+    except pa.ArrowException as broken:
+        raise MetadataError(f"{key} is not a Parquet file of this kind", why=str(broken)) from broken
+    wanted = [schema.field(name) for name in (columns or schema.names)]
+    return table.select([field.name for field in wanted]).cast(pa.schema(wanted))

@@ -1,0 +1,113 @@
+"""Creating, finding and deleting repositories."""
+
+from __future__ import annotations
+
+import uuid
+
+from sqlalchemy import Connection, delete, insert, select
+
+from ebbtide.errors import AlreadyExists, Refused
+from ebbtide.lake.catalog import history, refs, schema
+from ebbtide.lake.catalog.model import Commit, Repository
+from ebbtide.lake.catalog.names import check_ref_name, check_repository_name, path_safe
+from ebbtide.lake.catalog.part import CatalogPart
+from ebbtide.lake.catalog.ranges import COMMITTED, write_metarange
+from ebbtide.rules.instant import to_micros
+from ebbtide.store.address import canonical_namespace
+from ebbtide.store.base import Store
+
+_table = schema.repositories
+
+
+class Repositories(CatalogPart):
+    """The catalog's repositories; each owns its namespace alone."""
+
+    def create_repository(self, name: str, namespace: str, default_branch: str = "main") -> Repository:
+        """Make a repository with one empty commit; its namespace may not overlap another's."""
+        repo = Repository(
+            name=check_repository_name(name),
+            uid=uuid.uuid4().hex,
+            namespace=canonical_namespace(namespace),
+            default_branch=check_ref_name(default_branch, "branch"),
+            created=self._clock(),
+            range_keys=self._range_keys,
+        )
+        with self._database.reading() as connection:
+            _check_free(connection, repo)
+        metarange_id = write_metarange(self._store_at(repo.namespace), COMMITTED, [])
+        first = Commit("", metarange_id, (), repo.created, "Repository created")
+        with self._database.writing() as connection:
+            if connection.dialect.name == "postgresql":
+                # Two new repositories have no common row to wait for, and unequal namespaces can overlap.
+                connection.exec_driver_sql("LOCK TABLE catalog_repositories IN EXCLUSIVE MODE")
+            _check_free(connection, repo)
+            _insert(connection, repo)
+            first = history.identified(first)
+            history.add(connection, repo, first)
+            add_branch(connection, repo, default_branch, first.id)
+        return repo
+
+    def delete_repository(self, name: str) -> None:
+        """Forget a repository and all its metadata in the database; its objects stay where they are."""
+        with self._writing(name) as writing:
+            writing.connection.execute(delete(_table).where(_table.c.uid == writing.repository.uid))
+
+    def repositories(self) -> list[Repository]:
+        """Give all repositories, by name."""
+        with self._database.reading() as connection:
+            rows = connection.execute(select(_table).order_by(_table.c.name))
+            return [refs.to_repository(row) for row in rows]
+
+    def store(self, repo: str) -> Store:
+        """Open the object store that is rooted at the repository's namespace."""
+        return self._content(self.repository(repo).namespace).store
+
+    def sequence(self, repo: str) -> int:
+        """Read the change counter; it grows with every operation that can make or drop a reference."""
+        with self._reading(repo) as (connection, found):
+            return refs.sequence(connection, found)
+
+
+def add_branch(connection: Connection, repo: Repository, name: str, head: str) -> None:
+    """Insert a branch under a new id, so that it shares nothing with an earlier one of its name."""
+    connection.execute(
+        insert(schema.branches).values(
+            id=path_safe(name, uuid.uuid4().hex[:12]),
+            repo_uid=repo.uid,
+            name=name,
+            head=head,
+            layer=1,
+            epoch=0,
+        )
+    )
+
+
+def _insert(connection: Connection, repo: Repository) -> None:
+    connection.execute(
+        insert(_table).values(
+            uid=repo.uid,
+            name=repo.name,
+            namespace=repo.namespace,
+            default_branch=repo.default_branch,
+            created=to_micros(repo.created),
+            range_keys=repo.range_keys,
+            sequence=1,
+        )
+    )
+
+
+def _check_free(connection: Connection, repo: Repository) -> None:
+    for row in connection.execute(select(_table.c.name, _table.c.namespace)):
+        if row.name == repo.name:
+            raise AlreadyExists(f"there is a repository {repo.name!r} already", fix="choose another name")
+        if _overlap(row.namespace, repo.namespace):
+            raise Refused(
+                f"the namespace {repo.namespace} overlaps {row.namespace} of repository {row.name!r}",
+                why="each would take the other's objects for garbage",
+                fix="use a folder or prefix that is not, does not hold and does not lie in another's",
+            )
+
+
+def _overlap(left: str, right: str) -> bool:
+    one, other = left.rstrip("/") + "/", right.rstrip("/") + "/"
+    return one.startswith(other) or other.startswith(one)

@@ -1,0 +1,182 @@
+"""
+Staged rows: what was uploaded, linked, copied or deleted on a branch and is not committed yet.
+
+Rows live in layers. Writers write to the branch's current layer, replacing rows there. A commit *seals* the
+layers so far by raising the branch's layer, so the rows it reads cannot change or vanish under it: an upload
+of the same key meanwhile lands in the next layer, on top, and stays staged. An overwritten row of a sealed
+layer is still a reference, because the commit under way is about to make it one for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlalchemy import Connection, and_, delete, func, select, true, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from ebbtide.lake.catalog import schema
+from ebbtide.lake.catalog.model import Entry
+from ebbtide.lake.catalog.names import after_prefix
+from ebbtide.lake.catalog.ranges import Table
+from ebbtide.lake.catalog.refs import Branch
+from ebbtide.lake.catalog.segments import CHANGES, live
+from ebbtide.rules.instant import from_micros, to_micros
+
+_rows = schema.staging
+PAGE = 50_000
+
+
+@dataclass(frozen=True)
+class StagedRow:
+    """What is staged for one key in one layer; no entry means that the key is deleted."""
+
+    layer: int
+    entry: Entry | None
+
+
+def put(connection: Connection, branch: Branch, seq: int, entries: Iterable[Entry]) -> None:
+    """Stage entries in the branch's current layer; the last of several with one key wins."""
+    rows = [
+        {
+            "branch_id": branch.id,
+            "key": entry.key,
+            "layer": branch.layer,
+            "seq": seq,
+            "tombstone": False,
+            "address": entry.address,
+            "created": to_micros(entry.created),
+            "size": entry.size,
+            "checksum": entry.checksum,
+        }
+        for entry in entries
+    ]
+    _upsert(connection, rows)
+
+
+def put_tombstones(connection: Connection, branch: Branch, seq: int, keys: Iterable[str]) -> None:
+    """Stage the deletion of keys in the branch's current layer."""
+    content = {"address": "", "created": 0, "size": 0, "checksum": ""}
+    base = {"branch_id": branch.id, "layer": branch.layer, "seq": seq, "tombstone": True} | content
+    _upsert(connection, [base | {"key": key} for key in keys])
+
+
+def _upsert(connection: Connection, rows: list[dict[str, object]]) -> None:
+    if not rows:
+        return
+    keys = ["branch_id", "key", "layer"]
+    dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
+    new = dialect.insert(_rows)
+    values = {c.name: new.excluded[c.name] for c in _rows.c if c.name not in keys}
+    connection.execute(new.on_conflict_do_update(index_elements=keys, set_=values), rows)
+
+
+def find(connection: Connection, branch: Branch, key: str) -> list[StagedRow]:
+    """Give what is staged for a key, newest layer first."""
+    statement = (
+        select(_rows).where(_rows.c.branch_id == branch.id, _rows.c.key == key).order_by(_rows.c.layer.desc())
+    )
+    return [
+        StagedRow(
+            row.layer,
+            None
+            if row.tombstone
+            else Entry(key, row.address, from_micros(row.created), row.size, row.checksum),
+        )
+        for row in connection.execute(statement)
+    ]
+
+
+def drop(connection: Connection, branch: Branch, key: str) -> None:
+    """Take a key's row out of the current layer; sealed layers are not touched."""
+    connection.execute(
+        delete(_rows).where(_rows.c.branch_id == branch.id, _rows.c.key == key, _rows.c.layer == branch.layer)
+    )
+
+
+def drop_prefix(connection: Connection, branch: Branch, prefix: str) -> int:
+    """Drop all rows of a prefix, sealed or not, and make commits under way start again."""
+    table = schema.branches
+    connection.execute(update(table).where(table.c.id == branch.id).values(epoch=table.c.epoch + 1))
+    gone = delete(_rows).where(_rows.c.branch_id == branch.id, _between(prefix))
+    return int(connection.execute(gone).rowcount)
+
+
+def drop_committed(connection: Connection, branch: Branch, layer: int) -> None:
+    """Drop the sealed rows that a commit has taken in; what was staged on top of them stays."""
+    connection.execute(delete(_rows).where(_rows.c.branch_id == branch.id, _rows.c.layer <= layer))
+
+
+def seal(connection: Connection, branch: Branch) -> int:
+    """Close the layers so far, so that nobody changes their rows, and give the highest of them."""
+    table = schema.branches
+    connection.execute(update(table).where(table.c.id == branch.id).values(layer=branch.layer + 1))
+    return branch.layer
+
+
+def is_empty(connection: Connection, branch: Branch) -> bool:
+    """Tell whether nothing at all is staged."""
+    statement = select(_rows.c.key).where(_rows.c.branch_id == branch.id).limit(1)
+    return connection.execute(statement).first() is None
+
+
+def changes(
+    connection: Connection, branch: Branch, *, prefix: str = "", layer: int | None = None
+) -> Iterator[Table]:
+    """Stream what is staged up to a layer, as changes in key order: the newest row of each key."""
+    last: str | None = None
+    for page in _pages(connection, branch.id, prefix, layer):
+        keys = page.column("key").combine_chunks()
+        first = pa.array([keys[0].as_py() != last])
+        others = pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1))
+        last = keys[-1].as_py()
+        yield page.filter(pa.concat_arrays([first, others]))
+
+
+def references(connection: Connection, branch_id: str) -> Iterator[Table]:
+    """Stream every entry that any layer holds: all that the branch's staging still needs."""
+    for page in _pages(connection, branch_id, "", None):
+        yield live(page)
+
+
+def staged_branches(connection: Connection, repo_uid: str) -> list[tuple[str, str]]:
+    """Give id and name of the branches that have anything staged."""
+    table = schema.branches
+    some = select(_rows.c.key).where(_rows.c.branch_id == table.c.id).exists()
+    statement = select(table.c.id, table.c.name).where(table.c.repo_uid == repo_uid, some)
+    return [(row.id, row.name) for row in connection.execute(statement.order_by(table.c.name))]
+
+
+def count(connection: Connection, branch: Branch) -> int:
+    """Count the staged rows of all layers."""
+    statement = select(func.count()).select_from(_rows).where(_rows.c.branch_id == branch.id)
+    return int(connection.execute(statement).scalar_one())
+
+
+def _pages(connection: Connection, branch_id: str, prefix: str, layer: int | None) -> Iterator[Table]:
+    """Read rows page by page through a cursor of the caller's transaction, which fixes the moment."""
+    columns = [_rows.c[name] for name in CHANGES.names]
+    upto = true() if layer is None else _rows.c.layer <= layer
+    statement = (
+        select(*columns)
+        .where(_rows.c.branch_id == branch_id, _between(prefix), upto)
+        .order_by(_rows.c.key, _rows.c.layer.desc())
+        .execution_options(yield_per=PAGE)
+    )
+    with connection.execute(statement) as result:
+        for rows in result.partitions():
+            values = zip(*rows, strict=True)
+            yield pa.table(
+                [pa.array(v, type=f.type) for v, f in zip(values, CHANGES, strict=True)],
+                schema=CHANGES,
+            )
+
+
+def _between(prefix: str) -> Any:
+    if not prefix:
+        return true()
+    end = after_prefix(prefix)
+    return and_(_rows.c.key >= prefix, true() if end is None else _rows.c.key < end)

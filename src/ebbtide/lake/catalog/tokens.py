@@ -1,0 +1,85 @@
+"""Upload tokens: single use, expiring, good for one key on one branch."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from ebbtide.errors import Refused
+from ebbtide.lake.catalog import schema
+from ebbtide.lake.catalog.model import PhysicalAddress
+from ebbtide.lake.catalog.refs import Branch
+from ebbtide.rules.instant import format_instant, from_micros, to_micros
+
+TOKEN_LIFE = timedelta(hours=24)
+_REMEMBERED = timedelta(days=7)
+"""How long after expiry a token still gets the precise answer, before it is forgotten."""
+
+_tokens = schema.tokens
+
+
+def issue(
+    connection: Connection, branch: Branch, key: str, address: str, now: datetime, life: timedelta
+) -> PhysicalAddress:
+    """Hand out a token for an address that nobody else was given."""
+    token = secrets.token_urlsafe(24)
+    old = delete(_tokens).where(
+        _tokens.c.branch_id == branch.id, _tokens.c.expires < to_micros(now - _REMEMBERED)
+    )
+    connection.execute(old)
+    connection.execute(
+        insert(_tokens).values(
+            token=token,
+            branch_id=branch.id,
+            key=key,
+            address=address,
+            expires=to_micros(now + life),
+            used=False,
+        )
+    )
+    return PhysicalAddress(address, token, now + life)
+
+
+def check(connection: Connection, branch: Branch, key: str, token: str, now: datetime) -> str:
+    """Give the address that the token was issued for, or say why it is not good here and now."""
+    row = connection.execute(select(_tokens).where(_tokens.c.token == token)).first()
+    problem = _problem(row, branch, key, now)
+    if problem or row is None:
+        raise Refused(
+            f"the token does not allow linking {key!r} on branch {branch.name!r}",
+            why=problem,
+            fix="ask for a new physical address, upload the object there, and link that",
+        )
+    return str(row.address)
+
+
+def _problem(row: Row[Any] | None, branch: Branch, key: str, now: datetime) -> str:
+    if row is None:
+        return "it was never issued, or expired long ago"
+    if (row.branch_id, row.key) != (branch.id, key):
+        return "it was issued for another repository, branch or key"
+    if row.used:
+        return "it was used before"
+    expires = from_micros(row.expires)
+    return f"it expired at {format_instant(expires)}" if now >= expires else ""
+
+
+def use(connection: Connection, token: str) -> None:
+    """Mark a token as used; the caller checked it in the same transaction, under the repository's lock."""
+    connection.execute(update(_tokens).where(_tokens.c.token == token).values(used=True))
+
+
+def open_addresses(connection: Connection, repo_uid: str, now: datetime) -> list[tuple[str, datetime]]:
+    """Give the addresses that may still be linked, and until when: garbage collection must spare them."""
+    table = schema.branches
+    statement = (
+        select(_tokens.c.address, _tokens.c.expires)
+        .join(table, table.c.id == _tokens.c.branch_id)
+        .where(table.c.repo_uid == repo_uid, _tokens.c.expires > to_micros(now))
+        .where(_tokens.c.used.is_(False))
+        .order_by(_tokens.c.address)
+    )
+    return [(row.address, from_micros(row.expires)) for row in connection.execute(statement)]

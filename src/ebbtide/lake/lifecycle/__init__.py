@@ -1,0 +1,1 @@
+"""Object lifecycle on a lake (seed 000), one module a step."""

@@ -1,0 +1,105 @@
+"""Group by range: every range is read once, whoever shares it, with all who reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from ebbtide.lake.catalog.ranges import read_metarange
+from ebbtide.lake.lifecycle.world import World, metaranges_of
+from ebbtide.store.base import StoreSpec
+from ebbtide.store.opening import open_store
+from ebbtide.tables.contracts import RANGES
+
+_TIE = "array<struct<referrer:string,name:string,days:array<int>>>"
+_METARANGES = f"world int, folder string, id string, ties {_TIE}"
+_RANGE = "world int, folder string, range_id string, min_key string, max_key string, count bigint"
+_RANGE_ROWS = pa.schema(
+    [
+        ("world", pa.int32()),
+        ("folder", pa.string()),
+        ("range_id", pa.string()),
+        ("min_key", pa.string()),
+        ("max_key", pa.string()),
+        ("count", pa.int64()),
+        (
+            "ties",
+            pa.list_(
+                pa.struct([("referrer", pa.string()), ("name", pa.string()), ("days", pa.list_(pa.int32()))])
+            ),
+        ),
+    ]
+)
+
+
+def range_table(spark: SparkSession, worlds: Mapping[int, World]) -> DataFrame:
+    """
+    List the ranges of all commits and of all staging, one row for each range and policy class.
+
+    The driver knows the metaranges (one a commit); what is in them is read on the executors.
+    """
+    rows = [
+        (number, m.folder, m.id, [(str(t.referrer), t.name, list(t.days)) for t in m.ties])
+        for number, world in worlds.items()
+        for m in metaranges_of(world)
+    ]
+    stores = {number: world.store for number, world in worlds.items()}
+    parallelism = max(1, min(len(rows), 4 * spark.sparkContext.defaultParallelism))
+    metaranges = spark.createDataFrame(rows, _METARANGES).repartition(parallelism)
+    found = metaranges.mapInArrow(_MetarangeReader(stores), f"{_RANGE}, ties {_TIE}")
+    exploded = found.select("*", f.explode("ties").alias("tie")).select("*", "tie.*").drop("ties", "tie")
+    # One name a class is enough to point at; the first in order, so that the table does not depend on Spark.
+    return (
+        exploded.groupBy("world", "folder", "range_id", "referrer", "days")
+        .agg(
+            f.min("min_key").alias("min_key"),
+            f.max("max_key").alias("max_key"),
+            f.max("count").alias("count"),
+            f.min("name").alias("name"),
+        )
+        .select(*RANGES.columns)
+    )
+
+
+def ranges_with_ties(ranges: DataFrame) -> DataFrame:
+    """Gather the classes of each range into one row: the unit that an executor reads."""
+    ties = f.sort_array(f.collect_list(f.struct("referrer", "name", "days"))).alias("ties")
+    return ranges.groupBy("world", "folder", "range_id").agg(
+        f.min("min_key").alias("min_key"),
+        f.max("max_key").alias("max_key"),
+        f.max("count").alias("count"),
+        ties,
+    )
+
+
+class _MetarangeReader:
+    """Reads metaranges on an executor."""
+
+    def __init__(self, stores: Mapping[int, StoreSpec]) -> None:
+        self._stores = stores
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                store = open_store(self._stores[row["world"]])
+                ranges = read_metarange(store, row["folder"], row["id"])
+                if ranges:
+                    yield pa.RecordBatch.from_pylist(
+                        [
+                            {
+                                "world": row["world"],
+                                "folder": row["folder"],
+                                "range_id": info.id,
+                                "min_key": info.min_key,
+                                "max_key": info.max_key,
+                                "count": info.count,
+                                "ties": row["ties"],
+                            }
+                            for info in ranges
+                        ],
+                        schema=_RANGE_ROWS,
+                    )

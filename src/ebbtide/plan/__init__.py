@@ -1,0 +1,1 @@
+"""What is decided and what happened: decisions, plans, outcomes, the breaker. Pure."""

@@ -1,0 +1,48 @@
+"""Decisions: what a plan says of one item, and why."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Decision(StrEnum):
+    """The two answers."""
+
+    DUE = "due"
+    HELD = "held"
+
+
+class HoldReason(StrEnum):
+    """Why an item that a rule touched is kept."""
+
+    NOT_YET = "not yet due"
+    """Every reference will lapse; the last of them has not."""
+    OTHER_PATH = "referenced by a path that no rule matches"
+    STAGED = "staged, and no rule matches that path and branch"
+    TAG = "a tag reaches it"
+    BRANCH = "a branch that the rule does not cover reaches it"
+    DANGLING = "a commit that no branch reaches holds it, and no default rule covers it"
+    OUTSIDE = "its address lies outside the namespace"
+    METADATA = "it is metadata of the repository, not data"
+    COLLISION = "another address has the same hash, so the two cannot be told apart"
+    SPELLING = "its address is not spelled as Ebbtide would, so it may name another object"
+
+
+class Outcome(StrEnum):
+    """What really happened to a planned item."""
+
+    DELETED = "deleted"
+    ABSENT = "absent"
+    CHANGED = "changed"
+    DENIED = "denied"
+    FAILED = "failed"
+
+    @property
+    def is_gone(self) -> bool:
+        """Tell whether the object no longer exists."""
+        return self in {Outcome.DELETED, Outcome.ABSENT}
+
+    @property
+    def is_final(self) -> bool:
+        """Tell whether applying again would leave this item alone."""
+        return self not in {Outcome.DENIED, Outcome.FAILED}

@@ -1,0 +1,117 @@
+"""The manifest: the small document that names a plan, what it was made from and what it holds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from ebbtide.errors import MetadataError
+from ebbtide.rules.instant import format_instant, parse_instant
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many objects and bytes, under one label."""
+
+    label: str
+    objects: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a plan amounts to, counted once when it is frozen."""
+
+    due: Tally
+    held: Tally
+    known_objects: int
+    by_rule: tuple[Tally, ...] = ()
+    by_prefix: tuple[Tally, ...] = ()
+    by_branch: tuple[Tally, ...] = ()
+    by_age: tuple[Tally, ...] = ()
+    held_by_reason: tuple[Tally, ...] = ()
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A frozen plan. Its hash covers what would be deleted and why, not when or where it was computed."""
+
+    run_id: int
+    target: str
+    target_uid: str
+    namespace: str
+    collector: str
+    made_at: datetime
+    now: datetime
+    policy: str
+    policy_hash: str
+    snapshot: dict[str, Any]
+    waves: int
+    digest: str
+    """Order-independent digest of the rows of the plan table."""
+    summary: Summary
+    breaker: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    format: int = FORMAT
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def plan_hash(self) -> str:
+        """Name the plan by its content: same target, same policy, same items, same hash."""
+        content = [self.target_uid, self.collector, self.policy_hash, self.digest]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """Write the manifest, with its own hash, for people and programs to read."""
+        plain = asdict(self)
+        plain["made_at"] = format_instant(self.made_at)
+        plain["now"] = format_instant(self.now)
+        plain["plan_hash"] = self.plan_hash
+        return json.dumps(plain, indent=2, sort_keys=True, ensure_ascii=False)
+
+
+def manifest_from_json(text: str) -> Manifest:
+    """Read a manifest and check it against its own hash."""
+    try:
+        plain = json.loads(text)
+        claimed = plain.pop("plan_hash")
+        plain["made_at"] = parse_instant(plain["made_at"])
+        plain["now"] = parse_instant(plain["now"])
+        plain["summary"] = _summary(plain["summary"])
+        plain["breaker"] = tuple(plain["breaker"])
+        plain["warnings"] = tuple(plain["warnings"])
+        manifest = Manifest(**plain)
+    except (ValueError, KeyError, TypeError, AttributeError) as broken:
+        raise MetadataError(
+            f"the plan's manifest is not readable ({type(broken).__name__}: {broken})",
+            why="what it allows to be deleted is unknown",
+            fix="make a new plan",
+        ) from None
+    if manifest.format != FORMAT:
+        raise MetadataError(f"the plan has format {manifest.format}", fix="make a new plan")
+    if manifest.plan_hash != claimed:
+        raise MetadataError(
+            "the plan's manifest was altered: its hash does not fit its content",
+            why="only what was planned and looked at may be deleted",
+            fix="make a new plan",
+        )
+    return manifest
+
+
+def _summary(plain: dict[str, Any]) -> Summary:
+    tallies = {
+        name: tuple(Tally(**row) for row in rows)
+        for name, rows in plain.items()
+        if isinstance(rows, list)
+    }
+    return Summary(
+        due=Tally(**plain["due"]),
+        held=Tally(**plain["held"]),
+        known_objects=plain["known_objects"],
+        **tallies,
+    )

@@ -1,0 +1,1 @@
+"""What a run did, as one self-contained HTML page."""

@@ -1,0 +1,101 @@
+"""Bar charts that are tables: every bar stands in the row that gives its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ebbtide.plan.manifest import Summary, Tally
+from ebbtide.report.format import count, human_bytes, percent
+from ebbtide.report.names import Name, name
+
+AT_ONCE = 8
+"""So many rows stand open; the rest unfolds."""
+
+_SMALLEST = 0.8
+"""The width, in percent, below which something would look like nothing."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One row: its label, its numbers, and how long its bars are in percent of the longest."""
+
+    label: Name
+    size: str
+    objects: str
+    share: str
+    width: float
+    objects_width: float
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One chart; `both` draws a second bar for objects beside the one for bytes."""
+
+    title: str
+    column: str
+    note: str
+    bars: tuple[Bar, ...]
+    both: bool = False
+
+    @property
+    def shown(self) -> tuple[Bar, ...]:
+        """The rows that stand open; a rest of one is not worth folding away."""
+        return self.bars if len(self.bars) <= AT_ONCE + 1 else self.bars[:AT_ONCE]
+
+    @property
+    def folded(self) -> tuple[Bar, ...]:
+        """The rows that unfold."""
+        return self.bars[len(self.shown) :]
+
+
+def due_charts(summary: Summary) -> tuple[Chart, ...]:
+    """Draw what a plan deletes from four sides."""
+    due = summary.due
+    shared = "An object counts under each {} it has, so the rows may add up to more than the plan."
+    return (
+        Chart("By rule", "Rule", shared.format("rule"), _bars(summary.by_rule, due)),
+        Chart(
+            "By prefix",
+            "Prefix",
+            "Each object counts once, under its first path.",
+            _bars((*summary.by_prefix, *_rest(summary.by_prefix, due)), due),
+        ),
+        Chart("By branch", "Branch", shared.format("branch"), _bars(summary.by_branch, due)),
+        Chart("By age", "Age", "Since each object was written.", _bars(summary.by_age, due)),
+    )
+
+
+def held_chart(summary: Summary) -> Chart:
+    """Draw why things that a rule touched are kept."""
+    bars = _bars(summary.held_by_reason, summary.held)
+    return Chart("By reason", "Reason", "Each object counts once, under what holds it.", bars, both=True)
+
+
+def _bars(tallies: Sequence[Tally], whole: Tally) -> tuple[Bar, ...]:
+    most_bytes = max((tally.bytes for tally in tallies), default=0)
+    most_objects = max((tally.objects for tally in tallies), default=0)
+    return tuple(
+        Bar(
+            label=name(tally.label),
+            size=human_bytes(tally.bytes),
+            objects=count(tally.objects),
+            share=percent(tally.bytes, whole.bytes),
+            width=_width(tally.bytes, most_bytes),
+            objects_width=_width(tally.objects, most_objects),
+        )
+        for tally in tallies
+    )
+
+
+def _width(value: int, most: int) -> float:
+    if value <= 0 or most <= 0:
+        return 0.0
+    return round(max(_SMALLEST, 100 * value / most), 2)
+
+
+def _rest(tallies: Sequence[Tally], due: Tally) -> tuple[Tally, ...]:
+    """Account for what a table that was cut leaves out, so that its rows add up."""
+    objects = due.objects - sum(tally.objects for tally in tallies)
+    size = due.bytes - sum(tally.bytes for tally in tallies)
+    return (Tally("(everything else)", objects, max(0, size)),) if tallies and objects > 0 else ()

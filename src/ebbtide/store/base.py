@@ -1,0 +1,105 @@
+"""
+The store protocol: the few things that Ebbtide asks of an object store.
+
+A store is rooted: it knows one prefix (a folder, or ``s3://bucket/prefix``) and every key is relative to
+it, with ``/`` between parts. Stores are opened from a URL on the driver and again on each executor, so
+what crosses between them is the picklable :class:`StoreSpec`, never an open connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol, runtime_checkable
+
+RecordBatch = Any
+"""A pyarrow.RecordBatch with the columns of :data:`LISTING_COLUMNS`; pyarrow ships no types."""
+
+LISTING_COLUMNS = ("key", "size", "last_modified", "etag")
+
+
+@dataclass(frozen=True)
+class StoreSpec:
+    """Where a store is and how to reach it. Credentials are never in here: they come from the environment."""
+
+    url: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Settings that are no secret: endpoint, region, path style, retries."""
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """What a store says of one object."""
+
+    key: str
+    size: int
+    last_modified: datetime
+    etag: str | None = None
+
+
+class Deletion(StrEnum):
+    """What became of one requested delete."""
+
+    DELETED = "deleted"
+    ABSENT = "absent"
+    CHANGED = "changed"
+    DENIED = "denied"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class DeleteRequest:
+    """One object to delete; with an etag only if it is still that very content."""
+
+    key: str
+    etag: str | None = None
+
+
+@dataclass(frozen=True)
+class DeleteResult:
+    """The outcome for one key, with the store's own words where it refused."""
+
+    key: str
+    outcome: Deletion
+    reason: str = ""
+
+
+@runtime_checkable
+class Store(Protocol):
+    """An object store under one root."""
+
+    @property
+    def spec(self) -> StoreSpec:
+        """Say how this store was opened, so that an executor can open it too."""
+
+    @property
+    def reports_absence(self) -> bool:
+        """Tell whether a delete can tell `deleted` from `absent` (S3's bulk delete cannot)."""
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[RecordBatch]:
+        """
+        Stream every object whose key starts with the prefix, in key order, as Arrow batches.
+
+        A listing that fails half-way raises; it never just ends early.
+        """
+
+    def stat(self, key: str) -> ObjectInfo:
+        """Describe one object; NotFound if there is none."""
+
+    def read(self, key: str) -> bytes:
+        """Read one whole object; NotFound if there is none."""
+
+    def write(self, key: str, data: bytes) -> ObjectInfo:
+        """Write one whole object, atomically: a reader sees the old or the new, never a part."""
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy inside the store, on the server where it can."""
+
+    def delete(self, requests: Sequence[DeleteRequest]) -> Sequence[DeleteResult]:
+        """
+        Delete many; one result for each request, in the order of the requests.
+
+        Failures of single keys are results, not exceptions. Back-off on SlowDown happens inside.
+        """

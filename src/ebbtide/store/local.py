@@ -1,0 +1,247 @@
+"""A folder as an object store: for tests, laptops, and lakes on a mounted disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+from ebbtide.errors import AddressError, NotFound, StoreError
+from ebbtide.rules.instant import from_micros
+from ebbtide.store.address import locate
+from ebbtide.store.base import (
+    DeleteRequest,
+    DeleteResult,
+    Deletion,
+    ObjectInfo,
+    RecordBatch,
+    StoreSpec,
+)
+from ebbtide.store.keys import check_key
+from ebbtide.store.listing import listing_batch
+from ebbtide.store.local_walk import TEMPORARY, walk
+
+_ROWS = 16_384
+_TRIES = 100
+
+
+class LocalStore:
+    """
+    The files below one folder; a key is the path from there.
+
+    Half-written objects live in ``.ebbtide-tmp`` at the root, which is no part of the store. A folder that
+    a delete leaves empty is removed. Option ``fsync=yes`` makes a write wait for the disk.
+    """
+
+    reports_absence = True
+
+    def __init__(self, spec: StoreSpec) -> None:
+        place = locate(spec.url)
+        self.spec = StoreSpec(place.url, dict(spec.options))
+        self._root = os.path.realpath("/" + place.path)
+        self._temporary = f"{self._root}/{TEMPORARY}"
+        self._fsync = spec.options.get("fsync", "no") == "yes"
+
+    def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[RecordBatch]:
+        """Stream the files in key order. Symbolic links, special files and unreadable folders raise."""
+        found = walk(self._root, prefix, start_after)
+        while rows := list(islice(found, _ROWS)):
+            yield listing_batch(
+                [key for key, _ in rows],
+                [info.st_size for _, info in rows],
+                [info.st_mtime_ns // 1000 for _, info in rows],
+                [_etag(info) for _, info in rows],
+            )
+
+    def stat(self, key: str) -> ObjectInfo:
+        """Describe one file; a folder is no object."""
+        path = self._path(key)
+        with _translated(key):
+            return _describe(key, _regular(path, os.lstat(path)))
+
+    def read(self, key: str) -> bytes:
+        """Read one whole file."""
+        path = self._path(key)
+        with _translated(key):
+            _regular(path, os.lstat(path))
+            with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+                return file.read()
+
+    def write(self, key: str, data: bytes) -> ObjectInfo:
+        """Write to a temporary file and rename it, so that a reader sees the old or the new content."""
+
+        def fill(temporary: str) -> None:
+            with open(temporary, "xb") as file:  # noqa: PTH123 (text paths throughout)
+                file.write(data)
+                if self._fsync:
+                    file.flush()
+                    os.fsync(file.fileno())
+
+        return self._put(key, fill)
+
+    def copy(self, source: str, target: str) -> None:
+        """Copy the bytes of one file; never a hard link, whose two names would share later changes."""
+        path = self._path(source)
+        with _translated(source):
+            _regular(path, os.lstat(path))
+        self._put(target, lambda temporary: shutil.copyfile(path, temporary), source)
+
+    def delete(self, requests: Sequence[DeleteRequest]) -> Sequence[DeleteResult]:
+        """Unlink each file; a missing root raises, because a disk that is not mounted deletes nothing."""
+        if not os.path.isdir(self._root):  # noqa: PTH112
+            raise NotFound(f"there is no folder {self._root!r}", fix="check that it is mounted")
+        return [self._delete_one(request) for request in requests]
+
+    def _path(self, key: str) -> str:
+        """Find the file of a key, and refuse every key that could reach outside the root."""
+        check_key(key)
+        path = f"{self._root}/{key}"
+        if "" in key.split("/") or key.split("/", 1)[0] == TEMPORARY:
+            raise AddressError(f"{key!r} is no usable key", why="a folder cannot hold such a name")
+        parent = path[: path.rfind("/")]
+        if os.path.realpath(parent) != parent:
+            raise AddressError(
+                f"{key!r} is no usable key",
+                why="a symbolic link on its path may lead outside the store",
+                fix="replace the link by the folder itself",
+            )
+        return path
+
+    def _put(self, key: str, fill: Callable[[str], object], source: str = "") -> ObjectInfo:
+        """Fill a temporary file and move it into place; nothing is left behind if that fails."""
+        path = self._path(key)
+        temporary = self._temporary_name()
+        try:
+            with _translated(source or key):
+                fill(temporary)
+                info = os.lstat(temporary)
+            with _translated(key, clash=_clash(key)):
+                _into_place(path, lambda: os.replace(temporary, path))  # noqa: PTH105
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)  # noqa: PTH108
+        return _describe(key, info)
+
+    def _temporary_name(self) -> str:
+        """Name a file that nobody else uses, on the same disk, so that a rename is atomic."""
+        os.makedirs(self._temporary, exist_ok=True)  # noqa: PTH103
+        return f"{self._temporary}/{uuid.uuid4().hex}"
+
+    def _delete_one(self, request: DeleteRequest) -> DeleteResult:
+        """Delete one file and put whatever happens into its result."""
+        key = request.key
+        try:
+            path = self._path(key)
+            outcome, reason = self._remove(path, request.etag)
+            if outcome is Deletion.DELETED:
+                self._tidy(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return DeleteResult(key, Deletion.ABSENT)
+        except PermissionError as error:
+            return DeleteResult(key, Deletion.DENIED, error.strerror or "")
+        except (OSError, AddressError) as error:
+            return DeleteResult(key, Deletion.FAILED, getattr(error, "strerror", "") or str(error))
+        return DeleteResult(key, outcome, reason)
+
+    def _remove(self, path: str, etag: str | None) -> tuple[Deletion, str]:
+        """Unlink a regular file; a folder is no object, and a link is not touched."""
+        found = os.lstat(path)
+        if stat.S_ISDIR(found.st_mode):
+            return Deletion.ABSENT, ""
+        if not stat.S_ISREG(found.st_mode):
+            return Deletion.FAILED, "it is a symbolic link or a special file"
+        if etag is not None:
+            return self._remove_if_same(path, found, etag)
+        os.unlink(path)  # noqa: PTH108
+        return Deletion.DELETED, ""
+
+    def _remove_if_same(self, path: str, found: os.stat_result, etag: str) -> tuple[Deletion, str]:
+        """
+        Move the file aside, look again, and only then unlink it.
+
+        Between a look and an unlink a writer may put new content under the name; what was moved aside can
+        be looked at without that danger, and put back if it is not what it should be.
+        """
+        if _etag(found) != etag:
+            return Deletion.CHANGED, "the content is another than was listed"
+        aside = self._temporary_name()
+        os.rename(path, aside)  # noqa: PTH104
+        if _etag(os.lstat(aside)) == etag:
+            os.unlink(aside)  # noqa: PTH108
+            return Deletion.DELETED, ""
+        with contextlib.suppress(FileExistsError):  # a newer content has taken the name: that one counts
+            _into_place(path, lambda: os.link(aside, path))
+        os.unlink(aside)  # noqa: PTH108
+        return Deletion.CHANGED, "the content was replaced during the delete"
+
+    def _tidy(self, path: str) -> None:
+        """Remove the folders that a delete left empty; rmdir refuses by itself where a writer came first."""
+        parent = os.path.dirname(path)  # noqa: PTH120
+        with contextlib.suppress(OSError):
+            while parent != self._root:
+                os.rmdir(parent)  # noqa: PTH106
+                parent = os.path.dirname(parent)  # noqa: PTH120
+
+
+def _into_place(path: str, move: Callable[[], None]) -> None:
+    """
+    Make the folder and move the file in, again if a delete removed the empty folder in between.
+
+    makedirs says "exists" also of a folder that vanished while it looked, so that too is tried again.
+    """
+    for left in reversed(range(_TRIES)):
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
+        except (FileNotFoundError, FileExistsError):
+            if not left:
+                raise
+            continue
+        try:
+            return move()
+        except FileNotFoundError:
+            if not left:
+                raise
+    return None
+
+
+def _etag(info: os.stat_result) -> str:
+    """Make a tag that every write changes: a rename brings another inode."""
+    return f"{info.st_mtime_ns:x}-{info.st_size:x}-{info.st_ino:x}"
+
+
+def _describe(key: str, info: os.stat_result) -> ObjectInfo:
+    """Say what the disk knows of a file."""
+    return ObjectInfo(key, info.st_size, from_micros(info.st_mtime_ns // 1000), _etag(info))
+
+
+def _regular(path: str, info: os.stat_result) -> os.stat_result:
+    """Pass regular files alone; a folder is as good as nothing."""
+    if stat.S_ISDIR(info.st_mode):
+        raise FileNotFoundError
+    if not stat.S_ISREG(info.st_mode):
+        raise StoreError(f"{path!r} is a symbolic link or a special file", why="it is not followed")
+    return info
+
+
+@contextlib.contextmanager
+def _translated(key: str, clash: StoreError | None = None) -> Iterator[None]:
+    """Turn the system's errors into ours, without the paths of temporary files."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError, FileExistsError, IsADirectoryError):
+        raise clash or NotFound(f"there is no object {key!r}") from None
+    except OSError as error:
+        raise StoreError(f"{key!r} cannot be used", why=error.strerror or "") from None
+
+
+def _clash(key: str) -> StoreError:
+    """Explain why a folder cannot take a key that a bucket could."""
+    return StoreError(
+        f"{key!r} cannot be written",
+        why="a folder cannot hold a file and a folder of one name",
+        fix="choose a key that is not the beginning of another",
+    )

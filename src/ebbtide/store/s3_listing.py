@@ -1,0 +1,121 @@
+"""
+List a bucket through boto3 at several times its usual speed, with every key exactly as it is stored.
+
+boto3 spends most of a listing on turning XML into dictionaries. Its own event ``before-parse`` lets us take
+the objects out of a page first; signing, proxies, certificates and errors stay with boto3.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_plus
+from xml.etree import ElementTree as ET
+
+from ebbtide.errors import StoreError
+from ebbtide.rules.instant import to_micros
+from ebbtide.store.backoff import Backoff
+from ebbtide.store.s3_client import FAILURES, call, fail
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_PAGE = "EbbtidePage"
+
+
+@dataclass
+class Page:
+    """The columns of one page of a listing, with whole keys."""
+
+    keys: list[str]
+    sizes: list[int]
+    micros: list[int]
+    etags: list[str | None]
+
+
+def speed_up(client: S3Client) -> None:
+    """Let this client hand over listing pages as columns."""
+    client.meta.events.register("before-parse.s3.ListObjectsV2", _take_objects)
+
+
+def _take_objects(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any) -> None:
+    """Move the objects of a page out of boto3's sight; what is no whole page is left for boto3 to refuse."""
+    if response_dict["status_code"] != 200:
+        return
+    try:
+        root = ET.fromstring(response_dict["body"])  # noqa: S314 (ElementTree loads no entities)
+    except ET.ParseError:
+        return
+    space = root.tag.removesuffix("ListBucketResult")
+    contents = root.findall(f"{space}Contents")
+    encoded = root.findtext(f"{space}EncodingType") == "url"
+    customized_response_dict[_PAGE] = _columns(contents, space, encoded=encoded)
+    for element in contents:
+        root.remove(element)
+    response_dict["body"] = ET.tostring(root)
+
+
+def _columns(contents: list[ET.Element], space: str, *, encoded: bool) -> Page:
+    """Read the objects of a page into columns."""
+    page = Page([], [], [], [])
+    for element in contents:
+        said = {child.tag: child.text or "" for child in element}
+        key = said[f"{space}Key"]
+        page.keys.append(unquote_plus(key, errors="strict") if encoded else key)
+        page.sizes.append(int(said[f"{space}Size"]))
+        page.micros.append(to_micros(datetime.fromisoformat(said[f"{space}LastModified"])))
+        page.etags.append(said.get(f"{space}ETag", "").strip('"') or None)
+    return page
+
+
+def pages(client: S3Client, bucket: str, prefix: str, start_after: str, backoff: Backoff) -> Iterator[Page]:
+    """Stream the pages of a listing; a page that cannot be had, or is not what was asked for, raises."""
+    more: dict[str, str] = {"StartAfter": start_after} if start_after else {}
+    while True:
+        try:
+            answer: Any = call(
+                backoff,
+                lambda more=more: client.list_objects_v2(  # type: ignore[misc]
+                    Bucket=bucket, Prefix=prefix, EncodingType="url", **more
+                ),
+            )
+        except FAILURES as error:
+            fail(error, f"the listing of {bucket}/{prefix}")
+        except (KeyError, ValueError) as error:
+            raise _nonsense(bucket, f"an object without {error}") from None
+        page = answer.get(_PAGE)
+        if page is None or "IsTruncated" not in answer:
+            raise _nonsense(bucket, "no listing")
+        if not all(key.startswith(prefix) for key in page.keys):
+            raise _nonsense(bucket, "keys that were not asked for")
+        yield page
+        if not answer["IsTruncated"]:
+            return
+        token = answer.get("NextContinuationToken", "")
+        if not token or token == more.get("ContinuationToken"):
+            raise _nonsense(bucket, "that there is more, but not where")
+        more = {"ContinuationToken": token}
+
+
+def check_order(page: Page, last: str) -> str:
+    """Make sure that keys only grow; else `start_after` and split listings would lose objects unseen."""
+    keys = page.keys
+    if keys and (keys[0] <= last or not all(map(operator.lt, keys, keys[1:]))):
+        raise StoreError(
+            "the store does not list in key order",
+            why="a listing that relies on the order would miss objects",
+            fix="open the store with the option ordered=no",
+        )
+    return keys[-1] if keys else last
+
+
+def _nonsense(bucket: str, said: str) -> StoreError:
+    """Make the error for a server that does not speak sense."""
+    return StoreError(
+        f"the listing of {bucket} cannot be trusted",
+        why=f"the server answered with {said}",
+        fix="check that the endpoint is an S3 server",
+    )

@@ -1,0 +1,1 @@
+"""Spark: the session, the table contracts, digests and progress."""

@@ -1,0 +1,179 @@
+"""
+The table contracts: every table that is written by one step and read by another, in one place.
+
+A table is checked against its contract when it is written and when it is read, so a step never works on
+columns that mean something else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as t
+
+from ebbtide.errors import MetadataError
+
+STRINGS = t.ArrayType(t.StringType(), containsNull=False)
+
+
+@dataclass(frozen=True)
+class Contract:
+    """A table's name and columns."""
+
+    name: str
+    schema: t.StructType
+
+    @property
+    def columns(self) -> list[str]:
+        """The column names, in order."""
+        return self.schema.fieldNames()
+
+    def check(self, frame: DataFrame) -> DataFrame:
+        """Give the frame with the contract's columns in order; stop if one is missing or of another type."""
+        found = {field.name: field.dataType for field in frame.schema}
+        for field in self.schema:
+            if field.name not in found:
+                raise self._broken(f"column {field.name!r} is missing")
+            if _loose(found[field.name]) != _loose(field.dataType):
+                raise self._broken(
+                    f"column {field.name!r} is {found[field.name].simpleString()}, not"
+                    f" {field.dataType.simpleString()}"
+                )
+        return frame.select(*self.columns)
+
+    def write(self, frame: DataFrame, folder: Path, *, partition_by: str | None = None) -> None:
+        """Write the table as Parquet; it appears whole or not at all."""
+        writer = self.check(frame).write.mode("overwrite")
+        if partition_by:
+            writer = writer.partitionBy(partition_by)
+        writer.parquet(folder.absolute().as_uri())
+
+    def read(self, spark: SparkSession, *folders: Path) -> DataFrame:
+        """Read the table from one folder or several; none at all is an empty table."""
+        if not folders:
+            return spark.createDataFrame([], self.schema)
+        for folder in folders:
+            if not folder.is_dir():
+                raise self._broken(f"{folder.name} is not there")
+        paths = [folder.absolute().as_uri() for folder in folders]
+        return self.check(spark.read.schema(self.schema).parquet(*paths))
+
+    def _broken(self, what: str) -> MetadataError:
+        return MetadataError(
+            f"table {self.name!r}: {what}",
+            why="a step must not work on a table that is not what it expects",
+            fix="make a new plan; if that fails too, this is a defect of Ebbtide",
+        )
+
+
+def _loose(kind: t.DataType) -> str:
+    """Compare types without nullability: Parquet makes everything nullable."""
+    return kind.simpleString()
+
+
+def _schema(**columns: t.DataType) -> t.StructType:
+    return t.StructType([t.StructField(name, kind) for name, kind in columns.items()])
+
+
+RANGES = Contract(
+    "ranges",
+    _schema(
+        world=t.IntegerType(),
+        folder=t.StringType(),
+        range_id=t.StringType(),
+        min_key=t.StringType(),
+        max_key=t.StringType(),
+        count=t.LongType(),
+        referrer=t.StringType(),
+        name=t.StringType(),
+        days=t.ArrayType(t.IntegerType()),
+    ),
+)
+"""One row for each range and policy class that reaches it; `name` is one branch or tag of that class."""
+
+REFERENCES = Contract(
+    "references",
+    _schema(
+        world=t.IntegerType(),
+        address=t.StringType(),
+        key=t.StringType(),
+        created=t.TimestampType(),
+        size=t.LongType(),
+        lapse=t.TimestampType(),
+        lapsed=t.BooleanType(),
+        rules=STRINGS,
+        branches=STRINGS,
+        holder=t.StringType(),
+        why=t.StringType(),
+    ),
+)
+"""One row for each key of each range: when its latest reference lapses, which one that is, why it holds."""
+
+DECISIONS = Contract(
+    "decisions",
+    _schema(
+        world=t.IntegerType(),
+        hash=t.LongType(),
+        address=t.StringType(),
+        decision=t.StringType(),
+        deadline=t.TimestampType(),
+        reason=t.StringType(),
+        held_by=t.StringType(),
+        paths=STRINGS,
+        rules=STRINGS,
+        branches=STRINGS,
+        size=t.LongType(),
+        created=t.TimestampType(),
+    ),
+)
+"""One row for each item that a rule touched."""
+
+PLAN = Contract(
+    "plan",
+    _schema(
+        hash=t.LongType(),
+        address=t.StringType(),
+        deadline=t.TimestampType(),
+        paths=STRINGS,
+        rules=STRINGS,
+        branches=STRINGS,
+        size=t.LongType(),
+        created=t.TimestampType(),
+        wave=t.IntegerType(),
+    ),
+)
+"""What would be deleted, dealt into waves; apply takes this table and nothing else."""
+
+OUTCOMES = Contract(
+    "outcomes",
+    _schema(
+        hash=t.LongType(),
+        address=t.StringType(),
+        outcome=t.StringType(),
+        reason=t.StringType(),
+        rules=STRINGS,
+        size=t.LongType(),
+        at=t.TimestampType(),
+        wave=t.IntegerType(),
+        attempt=t.IntegerType(),
+    ),
+)
+"""What happened to each planned item; a later attempt's row replaces an earlier one's."""
+
+NEWLY_REFERENCED = Contract("newly_referenced", _schema(hash=t.LongType(), reason=t.StringType()))
+"""Planned items that something came to need after the plan's snapshot."""
+
+INVENTORY = Contract(
+    "inventory",
+    _schema(
+        hash=t.LongType(),
+        key=t.StringType(),
+        address=t.StringType(),
+        size=t.LongType(),
+        last_modified=t.TimestampType(),
+        etag=t.StringType(),
+    ),
+)
+"""What a store lists."""

@@ -1,0 +1,122 @@
+"""The Spark session: local by default, any cluster by its master URL, quiet and in UTC."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from ebbtide.errors import EnvironmentProblem
+from ebbtide.tables.java import find_java_home
+
+ALWAYS = {
+    "spark.app.name": "ebbtide",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    # Spark's estimate of a decoded range is wrong by orders of magnitude, and a broadcast chosen on it
+    # kills the driver.
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.adaptive.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.join.preferSortMergeJoin": "false",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.pythonUDF.arrow.enabled": "true",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    # A second copy of a task that deletes would only report what the first one did as absent.
+    "spark.speculation": "false",
+}
+
+
+@dataclass(frozen=True)
+class SparkOptions:
+    """How to start Spark."""
+
+    master: str = "local[*]"
+    driver_memory: str = "2g"
+    java: str = "auto"
+    shuffle_partitions: int = 0
+    """0 leaves it to the number of cores."""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    """Anything else, passed to Spark as it is."""
+
+
+@contextmanager
+def spark_session(options: SparkOptions, *, cache: Path) -> Iterator[SparkSession]:
+    """Start a session, hand it out, and stop it."""
+    session = start_session(options, cache=cache)
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def start_session(options: SparkOptions, *, cache: Path) -> SparkSession:
+    """Start Spark with the Python that runs us on every worker, so that both sides have the same code."""
+    java_home = find_java_home(options.java, cache=cache)
+    if java_home:
+        os.environ["JAVA_HOME"] = java_home
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if options.master.startswith("local"):
+        # With nobody else to reach, Spark must not depend on how this machine's name resolves.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.master(options.master)
+    for name, value in {**ALWAYS, **_sized(options), **options.conf}.items():
+        builder = builder.config(name, value)
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    log = cache / "spark.log"
+    try:
+        with _stderr_into(log):
+            session = builder.getOrCreate()
+    except Exception as broken:
+        raise EnvironmentProblem(
+            f"Spark did not start on master {options.master!r}: {_first_line(broken)}",
+            fix=f"check the master URL and that its cluster is up (its own words are in {log})",
+        ) from broken
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+@contextmanager
+def _stderr_into(log: Path) -> Iterator[None]:
+    """
+    Let whatever starts inside the block, and so Spark's JVM for its whole life, write its stderr to a file.
+
+    What Spark has to say to its operators does not belong between our lines on the terminal.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    ours = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
+
+
+def _sized(options: SparkOptions) -> dict[str, str]:
+    sized = {"spark.driver.memory": options.driver_memory}
+    cores = os.cpu_count() or 2
+    if options.shuffle_partitions:
+        sized["spark.sql.shuffle.partitions"] = str(options.shuffle_partitions)
+    elif options.master.startswith("local"):
+        sized["spark.sql.shuffle.partitions"] = str(max(4, 4 * cores))
+    log4j = Path(__file__).with_name("log4j2.properties")
+    sized["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={log4j.as_uri()}"
+    return sized
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

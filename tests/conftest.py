@@ -1,0 +1,16 @@
+"""Fixtures that every test may ask for; each lives in the module of its service."""
+
+import sys
+from pathlib import Path
+
+from hypothesis import settings
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # so that `tests.services` is found however pytest starts
+
+from tests.services.postgres import postgres_url
+from tests.services.seaweed import bucket, s3_server
+
+__all__ = ["bucket", "postgres_url", "s3_server"]
+
+settings.register_profile("ebbtide", deadline=None)  # a busy machine is no failure
+settings.load_profile("ebbtide")

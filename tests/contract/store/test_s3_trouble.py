@@ -1,0 +1,263 @@
+"""An S3 server that is slow, refuses, lies or hangs up: what the store makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from urllib.parse import parse_qs
+
+import pytest
+from tests.contract.store.conftest import FAST, is_bulk_delete, is_listing, refuse_keys
+from tests.services.flaky_proxy import Response, access_denied, dropped, error, slow_down, truncated
+
+from ebbtide.errors import ConfigError, NotFound, SlowDown, StoreError
+from ebbtide.store.base import DeleteRequest, Deletion, StoreSpec
+from ebbtide.store.s3 import S3Store
+
+
+def keys_of(store: S3Store) -> list[str]:
+    """List the keys alone."""
+    return [key for batch in store.list() for key in batch["key"].to_pylist()]
+
+
+def outcomes(store: S3Store, *keys: str) -> list[Deletion]:
+    """Delete, and give what became of each key."""
+    return [result.outcome for result in store.delete([DeleteRequest(key) for key in keys])]
+
+
+def in_order(store: S3Store) -> S3Store:
+    """Open the same store as one whose server keeps key order."""
+    return S3Store(StoreSpec(store.spec.url, {**store.spec.options, "ordered": "yes"}), FAST)
+
+
+def canned_page(*keys: str, more: str = ""):
+    """Answer with a page of these keys below the prefix that was asked for; `more` is the next token."""
+
+    def answer(request, _forward) -> Response:
+        prefix = parse_qs(request.query)["prefix"][0]
+        rows = "".join(
+            f"<Contents><Key>{prefix}{key}</Key><Size>1</Size>"
+            "<LastModified>2020-01-01T00:00:00.000Z</LastModified></Contents>"
+            for key in keys
+        )
+        token = f"<NextContinuationToken>{more}</NextContinuationToken>" if more else ""
+        truncated = f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>"
+        return Response(200, {}, f"<ListBucketResult>{truncated}{rows}{token}</ListBucketResult>".encode())
+
+    return answer
+
+
+def is_later_page(request) -> bool:
+    """Recognise every page of a listing but the first."""
+    return is_listing(request) and "continuation-token" in request.query
+
+
+@pytest.mark.parametrize("trouble", [dropped, truncated, slow_down, error(500, "InternalError")])
+def test_a_page_that_fails_once_is_asked_for_again(s3_store, proxy, trouble):
+    """A passing trouble on the line is not seen by whoever lists."""
+    s3_store.write("a", b"")
+    proxy.inject(is_listing, trouble, times=2)
+
+    assert ["a"] == keys_of(s3_store)
+
+
+@pytest.mark.parametrize(
+    "trouble", [dropped, truncated, slow_down, access_denied, error(404, "NoSuchBucket")]
+)
+def test_a_listing_that_fails_on_its_second_page_raises(s3_store, proxy, trouble):
+    """The first page is not the whole: if the next cannot be had, the listing raises."""
+    proxy.inject(is_later_page, trouble)
+    proxy.inject(is_listing, canned_page("a", "b", more="next"))
+
+    with pytest.raises((StoreError, NotFound)):
+        keys_of(in_order(s3_store))
+
+
+def test_a_store_that_stays_slow_is_named_so(s3_store, proxy):
+    """After the last try the error says that the store asked for fewer requests, and no more are made."""
+    proxy.inject(is_listing, slow_down)
+
+    with pytest.raises(SlowDown, match="SlowDown at every try"):
+        keys_of(s3_store)
+    assert FAST.tries == len(proxy.requests)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        canned_page("b", "a"),
+        canned_page("a", "a"),
+        canned_page("a", more="again"),
+        lambda request, forward: Response(200, {}, b"<html/>"),
+        lambda request, forward: Response(200, {}, b"<ListBucketResult></ListBucketResult>"),
+        lambda request, forward: replace(
+            canned_page("a")(request, forward),
+            body=canned_page("a")(request, forward).body.replace(b"<Key>", b"<Key>elsewhere/"),
+        ),
+        lambda request, forward: replace(
+            canned_page("a")(request, forward),
+            body=canned_page("a")(request, forward).body.replace(b"<Size>1</Size>", b""),
+        ),
+    ],
+    ids=["disorder", "twice", "loop", "html", "unsaid", "elsewhere", "sizeless"],
+)
+def test_a_listing_that_makes_no_sense_raises(s3_store, proxy, answer):
+    """A server that lists out of order, in circles, or something else is not believed."""
+    proxy.inject(is_listing, answer)
+
+    with pytest.raises(StoreError):
+        keys_of(in_order(s3_store))
+
+
+def test_a_server_without_key_order_is_found_out(s3_store):
+    """SeaweedFS lists a/b before a.b; opened as if it kept the order, the store refuses to go on."""
+    s3_store.write("a/b", b"")
+    s3_store.write("a.b", b"")
+
+    with pytest.raises(StoreError, match="ordered=no"):
+        keys_of(in_order(s3_store))
+
+
+def test_pages_join_in_order(s3_store, proxy):
+    """Where the server keeps the order, pages are passed on as they come."""
+    proxy.inject(is_later_page, canned_page("c", "d"))
+    proxy.inject(is_listing, canned_page("", "a", "b", more="next"))
+
+    assert ["a", "b", "c", "d"] == keys_of(in_order(s3_store))
+
+
+def test_only_the_keys_that_were_too_much_are_asked_again(s3_store, proxy, s3_server):
+    """A SlowDown for one key inside a 200 is retried for that key alone, and then it is deleted."""
+    for key in ("a", "b", "c"):
+        s3_store.write(key, b"")
+    proxy.clear()
+    proxy.inject(is_bulk_delete, refuse_keys(s3_server, {"b": "SlowDown"}), times=1)
+    found = outcomes(s3_store, "a", "b", "c")
+    asked = [request.body.count(b"<Key>") for request in proxy.requests if is_bulk_delete(request)]
+
+    assert ([Deletion.DELETED] * 3, [3, 1], []) == (found, asked, keys_of(s3_store))
+
+
+@pytest.mark.parametrize("code", ["SlowDown", "InternalError", "Strange"])
+def test_a_key_that_never_succeeds_is_reported_with_the_code(s3_store, proxy, s3_server, code):
+    """What fails at every try is failed in the store's own words; its neighbour is deleted."""
+    proxy.inject(is_bulk_delete, refuse_keys(s3_server, {"b": code}))
+    good, bad = s3_store.delete([DeleteRequest("a"), DeleteRequest("b")])
+
+    assert (Deletion.DELETED, Deletion.FAILED, code) == (good.outcome, bad.outcome, bad.reason)
+
+
+@pytest.mark.parametrize("trouble", [slow_down, dropped, truncated])
+def test_a_whole_request_that_fails_once_is_made_again(s3_store, proxy, trouble):
+    """A bulk delete may be repeated: what is gone stays gone."""
+    s3_store.write("a", b"")
+    proxy.inject(is_bulk_delete, trouble, times=1)
+
+    assert ([Deletion.DELETED], []) == (outcomes(s3_store, "a"), keys_of(s3_store))
+
+
+def test_a_refused_request_denies_every_key(s3_store, proxy):
+    """If the whole request is refused, each of its keys is denied and none is lost from the answer."""
+    proxy.inject(is_bulk_delete, access_denied)
+
+    assert [Deletion.DENIED] * 2 == outcomes(s3_store, "a", "b")
+
+
+def test_silence_is_not_success(s3_store, proxy):
+    """A key that the answer does not mention counts as failed."""
+    proxy.inject(is_bulk_delete, lambda request, forward: Response(200, {}, b"<DeleteResult/>"))
+
+    assert [Deletion.FAILED] == outcomes(s3_store, "a")
+
+
+def test_content_that_changes_after_the_look_is_spared(s3_store, proxy, s3_server):
+    """If a writer comes between the HEAD and the delete, the condition keeps the new content."""
+    etag = s3_store.write("a", b"old").etag
+
+    def overtaken(request, forward) -> Response:
+        bucket, _, key = request.path.strip("/").partition("/")
+        s3_server.client().put_object(Bucket=bucket, Key=key, Body=b"new")
+        return forward()
+
+    proxy.inject(lambda request: request.method == "DELETE", overtaken)
+    (result,) = s3_store.delete([DeleteRequest("a", etag)])
+
+    assert (Deletion.CHANGED, b"new") == (result.outcome, s3_store.read("a"))
+
+
+@pytest.mark.parametrize(
+    ("trouble", "times", "expected"),
+    [
+        (slow_down, 1, Deletion.DELETED),
+        (slow_down, 99, Deletion.FAILED),
+        (access_denied, 99, Deletion.DENIED),
+    ],
+)
+def test_a_delete_on_condition_has_the_same_outcomes(s3_store, proxy, trouble, times, expected):
+    """Trouble with one conditional delete is retried, and else reported like that of a bulk delete."""
+    etag = s3_store.write("a", b"").etag
+    proxy.inject(lambda request: request.method == "DELETE", trouble, times)
+    (result,) = s3_store.delete([DeleteRequest("a", etag)])
+
+    assert expected == result.outcome
+
+
+def test_an_answer_lost_on_the_way_does_not_read_as_changed(s3_store, proxy):
+    """If the delete worked but its answer was lost, the second try finds the object absent."""
+    etag = s3_store.write("a", b"").etag
+
+    def answer_lost(request, forward) -> Response:
+        forward()
+        return dropped(request, forward)
+
+    proxy.inject(lambda request: request.method == "DELETE", answer_lost, times=1)
+    (result,) = s3_store.delete([DeleteRequest("a", etag)])
+
+    assert result.outcome in (Deletion.ABSENT, Deletion.DELETED)
+
+
+def test_a_read_that_breaks_off_is_read_again_or_raises(s3_store, proxy):
+    """Half an object is never returned as the whole."""
+    s3_store.write("a", b"x" * 1000)
+    proxy.inject(lambda request: request.method == "GET", truncated, times=1)
+    content = s3_store.read("a")
+    proxy.inject(lambda request: request.method == "GET", truncated)
+
+    assert b"x" * 1000 == content
+    with pytest.raises(StoreError):
+        s3_store.read("a")
+
+
+def test_a_folder_marker_is_an_object_of_its_own(s3_store):
+    """The key 'd/' is listed with its slash, and deleting it does not touch 'd' or what is below."""
+    for key in ("d/", "d/x"):
+        s3_store.write(key, b"")
+    before = keys_of(s3_store)
+    s3_store.delete([DeleteRequest("d/")])
+
+    assert (["d/", "d/x"], ["d/x"]) == (before, keys_of(s3_store))
+
+
+def test_errors_tell_no_secrets(s3_store, proxy, s3_server):
+    """Neither credentials nor signatures are in an error's text or in what caused it."""
+    proxy.inject(lambda request: True, dropped)
+    with pytest.raises(StoreError) as caught:
+        keys_of(s3_store)
+    text = f"{caught.value} {caught.value.__cause__}"
+
+    assert [] == [word for word in ("Signature", *s3_server.env.values()) if word in text]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"endpoint": "http://127.0.0.1:1"},
+        {"secret_key": "x"},
+        {"path_style": "perhaps"},
+        {"delete_page": "1001"},
+        {"retries": "-1"},
+    ],
+)
+def test_wrong_options_are_named(options):
+    """An option that is unknown, malformed or unsafe raises before anything is asked of the server."""
+    with pytest.raises(ConfigError, match="|".join([*options, "plain http"])):
+        S3Store(StoreSpec("s3://b", options))
