@@ -22,7 +22,7 @@ from ebbtide.rules.documents import nearest
 
 FILE = "ebbtide.toml"
 PREFIX = "EBBTIDE_"
-NOT_SETTINGS = ("EBBTIDE_CONFIG", "EBBTIDE_NOW")
+NOT_SETTINGS = ("EBBTIDE_CONFIG", "EBBTIDE_NOW", "EBBTIDE_TRACEBACK")
 """Variables that are about the call, not about the configuration."""
 
 

@@ -50,9 +50,7 @@ class EbbtideError(Exception):
         return (_rebuild, (type(self), self.__dict__.copy(), self.args))
 
 
-def _rebuild(
-    cls: type[EbbtideError], state: dict[str, object], args: tuple[object, ...]
-) -> EbbtideError:
+def _rebuild(cls: type[EbbtideError], state: dict[str, object], args: tuple[object, ...]) -> EbbtideError:
     error = cls.__new__(cls)
     error.args = args
     error.__dict__.update(state)

@@ -36,6 +36,7 @@ def postgres_url() -> Iterator[str]:
 
 
 def _programs() -> Path:
+    """Find the server's programs, or install them."""
     found = _installed()
     if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
         for words in (["update", "-q"], ["install", "-qy", "postgresql"]):
@@ -45,6 +46,7 @@ def _programs() -> Path:
 
 
 def _installed() -> Path | None:
+    """Find the newest installed version."""
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda p: int(p.parts[-3]))
     on_path = shutil.which("initdb")
     if places:
@@ -53,6 +55,7 @@ def _installed() -> Path | None:
 
 
 def _missing(reason: str) -> NoReturn:
+    """Skip loudly; on CI fail."""
     message = f"NO POSTGRESQL, SO HALF OF THE CATALOG'S CONTRACT IS NOT TESTED: {reason}"
     if os.environ.get("CI") == "true":
         pytest.fail(message)
@@ -67,6 +70,7 @@ def _as_server_user() -> list[str]:
 
 
 def _make_database(programs: Path, folder: Path) -> Path:
+    """Make an empty cluster."""
     if os.geteuid() == 0:
         shutil.chown(folder, "postgres", "postgres")
     data = folder / "data"
@@ -85,12 +89,14 @@ def _make_database(programs: Path, folder: Path) -> Path:
 
 
 def _free_port() -> int:
+    """Find a port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def _start(programs: Path, data: Path, port: int, log: Path) -> subprocess.Popen[bytes]:
+    """Start the server and wait until it answers."""
     settings = {
         "listen_addresses": "127.0.0.1",
         "unix_socket_directories": "",
@@ -100,9 +106,7 @@ def _start(programs: Path, data: Path, port: int, log: Path) -> subprocess.Popen
     options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     command = [str(programs / "postgres"), "-D", str(data), "-p", str(port), *options]
     with log.open("wb") as output:
-        server = subprocess.Popen(
-            [*_as_server_user(), *command], stdout=output, stderr=output, cwd=data
-        )
+        server = subprocess.Popen([*_as_server_user(), *command], stdout=output, stderr=output, cwd=data)
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline and server.poll() is None:
         with socket.socket() as probe:

@@ -30,6 +30,7 @@ from ebbtide.rules.instant import format_instant
 from ebbtide.store.base import StoreSpec
 from ebbtide.tables.contracts import NEWLY_REFERENCED, OUTCOMES, PLAN
 from ebbtide.tables.digest import table_digest
+from ebbtide.tables.failures import own_errors
 from ebbtide.tables.progress import OnProgress, no_progress, watch
 
 
@@ -118,12 +119,14 @@ def apply_plan(
     state = ledger.run(manifest.run_id).state
     if state is RunState.SUCCEEDED:
         return Applied(manifest.run_id, _outcomes(spark, root, ledger, manifest), already_applied=True)
-    _check_table(spark, folder, manifest)
+    with own_errors():
+        _check_table(spark, folder, manifest)
     _approve(ledger, manifest.run_id, state)
     on_step("applying")
     waves = _Waves(spark, ledger, manifest, folder, target, clock, options, on_progress, on_step)
     try:
-        waves.run()
+        with own_errors():
+            waves.run()
     except EbbtideError as broken:
         ledger.move(manifest.run_id, RunState.FAILED, error=broken.what)
         raise

@@ -50,9 +50,9 @@ def buried(spark: SparkSession, root: Path, ledger: Ledger, target_uid: str) -> 
     return OUTCOMES.read(spark, *folders).where(f.col("outcome").isin(GONE))
 
 
-def find_burial(root: Path, ledger: Ledger, target_uid: str, address: str) -> Buried | None:
+def find_burial(root: Path, ledger: Ledger, target: str, address: str) -> Buried | None:
     """Look one address up without Spark; the newest burial counts."""
-    for run in reversed(ledger.runs(target_uid)):
+    for run in reversed([run for run in ledger.runs() if run.target == target]):
         for folder in reversed(outcome_folders(root, ledger, run.run_id)):
             wanted = (ds.field("address") == address) & ds.field("outcome").isin(GONE)
             rows = ds.dataset(folder, format="parquet", exclude_invalid_files=False).to_table(filter=wanted)

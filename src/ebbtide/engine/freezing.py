@@ -22,6 +22,7 @@ from ebbtide.plan.decision import Decision
 from ebbtide.plan.manifest import Manifest
 from ebbtide.tables.contracts import DECISIONS, PLAN
 from ebbtide.tables.digest import table_digest
+from ebbtide.tables.failures import own_errors
 from ebbtide.tables.progress import OnProgress, no_progress, watch
 
 OnStep = Callable[[str], None]
@@ -86,9 +87,10 @@ def make_plan(
     folder.path.mkdir(parents=True, exist_ok=True)
     on_step("run begun")
     try:
-        manifest = _freeze(
-            spark, root, ledger, folder, run_id, subject, decide(), made_at, options, on_progress
-        )
+        with own_errors():
+            manifest = _freeze(
+                spark, root, ledger, folder, run_id, subject, decide(), made_at, options, on_progress
+            )
         on_step("plan durable")
     except BaseException as broken:
         shutil.rmtree(folder.path, ignore_errors=True)

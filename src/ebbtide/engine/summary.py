@@ -1,10 +1,10 @@
-"""Counting a plan: objects and bytes by rule, prefix, branch, age and reason, each one Spark aggregation."""
+"""Counting a plan: objects and bytes by rule, prefix, branch, age and reason, in one Spark job."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from ebbtide.plan.decision import Decision
@@ -12,36 +12,51 @@ from ebbtide.plan.manifest import Summary, Tally
 from ebbtide.rules.instant import to_micros
 
 MOST_LABELS = 50
-"""Longer tables are cut here, largest first; the rest is one line."""
+"""Longer tables are cut here, largest first."""
 
 _AGES = (7, 30, 90, 180, 365, 730)
 
 
 def summarize(decisions: DataFrame, now: datetime, known_objects: int) -> Summary:
     """Count what was decided."""
-    due = decisions.where(f.col("decision") == str(Decision.DUE))
-    held = decisions.where(f.col("decision") == str(Decision.HELD))
-    totals = {row.label: row for row in _tally(decisions, f.col("decision"))}
+    of_due = f.concat(
+        _labels("rule", f.col("rules")),
+        _labels("prefix", f.array(_folder(f.element_at("paths", 1)))),
+        _labels("branch", f.col("branches")),
+        _labels("age", f.array(_age(now).cast("string"))),
+    )
+    of_held = _labels("reason", f.array("reason"))
+    is_due = f.col("decision") == str(Decision.DUE)
+    labels = f.concat(_labels("decision", f.array("decision")), f.when(is_due, of_due).otherwise(of_held))
+    tallies = _tally(decisions.select(f.explode(labels).alias("at"), "size"))
+    totals = {tally.label: tally for tally in tallies.get("decision", ())}
     return Summary(
         due=totals.get(Decision.DUE, Tally(str(Decision.DUE), 0, 0)),
         held=totals.get(Decision.HELD, Tally(str(Decision.HELD), 0, 0)),
         known_objects=known_objects,
-        by_rule=_tally(due, f.explode("rules")),
-        by_prefix=_tally(due, _folder(f.element_at("paths", 1))),
-        by_branch=_tally(due, f.explode("branches")),
-        by_age=_by_age(due, now),
-        held_by_reason=_tally(held, f.col("reason")),
+        by_rule=tallies.get("rule", ()),
+        by_prefix=tallies.get("prefix", ()),
+        by_branch=tallies.get("branch", ()),
+        by_age=_in_order(tallies.get("age", ())),
+        held_by_reason=tallies.get("reason", ()),
     )
 
 
-def _tally(frame: DataFrame, label: Column) -> tuple[Tally, ...]:
-    grouped = (
-        frame.select(label.alias("label"), "size")
-        .groupBy("label")
-        .agg(f.count(f.lit(1)).alias("objects"), f.coalesce(f.sum("size"), f.lit(0)).alias("bytes"))
+def _labels(dimension: str, values: Column) -> Column:
+    return f.transform(values, lambda v: f.struct(f.lit(dimension).alias("dimension"), v.alias("label")))
+
+
+def _tally(rows: DataFrame) -> dict[str, tuple[Tally, ...]]:
+    """Count all dimensions in one job, and keep the largest labels of each."""
+    counted = rows.groupBy("at.dimension", "at.label").agg(
+        f.count(f.lit(1)).alias("objects"), f.coalesce(f.sum("size"), f.lit(0)).alias("bytes")
     )
-    rows = grouped.orderBy(f.desc("bytes"), f.desc("objects"), "label").limit(MOST_LABELS)
-    return tuple(Tally(**row) for row in rows.toArrow().to_pylist())
+    largest = Window.partitionBy("dimension").orderBy(f.desc("bytes"), f.desc("objects"), "label")
+    ranked = counted.withColumn("rank", f.row_number().over(largest)).where(f.col("rank") <= MOST_LABELS)
+    found: dict[str, list[Tally]] = {}
+    for row in ranked.orderBy("dimension", "rank").toArrow().to_pylist():
+        found.setdefault(row["dimension"], []).append(Tally(row["label"], row["objects"], row["bytes"]))
+    return {dimension: tuple(tallies) for dimension, tallies in found.items()}
 
 
 def _folder(path: Column) -> Column:
@@ -53,13 +68,17 @@ def _folder(path: Column) -> Column:
     )
 
 
-def _by_age(due: DataFrame, now: datetime) -> tuple[Tally, ...]:
+def _age(now: datetime) -> Column:
+    """Give the number of the age bucket that an object falls into."""
     micros = f.lit(to_micros(now)) - f.unix_micros("created")
     age = f.floor(micros / f.lit(86_400_000_000))
     bucket = f.when(age < _AGES[0], f.lit(0))
     for number, limit in enumerate(_AGES[1:], start=1):
         bucket = bucket.when(age < limit, f.lit(number))
-    tallies = _tally(due, bucket.otherwise(f.lit(len(_AGES))))
+    return bucket.otherwise(f.lit(len(_AGES)))
+
+
+def _in_order(tallies: tuple[Tally, ...]) -> tuple[Tally, ...]:
     ordered = sorted(tallies, key=lambda tally: int(tally.label))
     return tuple(Tally(_age_label(int(t.label)), t.objects, t.bytes) for t in ordered)
 

@@ -105,9 +105,7 @@ def manifest_from_json(text: str) -> Manifest:
 
 def _summary(plain: dict[str, Any]) -> Summary:
     tallies = {
-        name: tuple(Tally(**row) for row in rows)
-        for name, rows in plain.items()
-        if isinstance(rows, list)
+        name: tuple(Tally(**row) for row in rows) for name, rows in plain.items() if isinstance(rows, list)
     }
     return Summary(
         due=Tally(**plain["due"]),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import unicodedata
 from datetime import UTC, datetime
 
+from ebbtide.rules.instant import NEVER
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _NARROW_SPACE = "\u202f"
 _ELLIPSIS = "…"
@@ -61,7 +63,7 @@ def percent(part: int, whole: int) -> str:
 
 def moment(at: datetime | None) -> str:
     """Write a time in UTC to the second; no time and the last year of the calendar both mean never."""
-    if at is None or at.year == datetime.max.year:
+    if at is None or at.year == NEVER.year:
         return "never"
     known = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     text = known.replace(tzinfo=None).isoformat(sep=" ", timespec="seconds")

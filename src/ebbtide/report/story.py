@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from ebbtide.ledger.runs import RunState
 from ebbtide.plan.decision import Outcome
 from ebbtide.plan.manifest import Manifest, Tally
-from ebbtide.report.format import human_bytes, plural, printable
+from ebbtide.report.format import count, human_bytes, plural, printable
 
 _NOT_ATTEMPTED = {RunState.PLANNING, RunState.PLANNED, RunState.APPROVED, RunState.ABANDONED}
-_TONES = {RunState.SUCCEEDED: "good", RunState.FAILED: "bad", RunState.APPLYING: "busy"}
+_TONES: Mapping[str, str] = {RunState.SUCCEEDED: "good", RunState.FAILED: "bad", RunState.APPLYING: "busy"}
 
 
 @dataclass(frozen=True)
@@ -36,23 +36,24 @@ class Step:
 def headline(state: str, due: Tally, outcomes: Mapping[str, Tally]) -> Headline:
     """Say in one sentence what happened or would happen."""
     attempted = state not in _NOT_ATTEMPTED or bool(outcomes)
-    tone = "plan" if state in _NOT_ATTEMPTED else _TONES.get(RunState(state), "plan")
-    return Headline(state, tone, _sentence(state, due, outcomes, attempted=attempted), attempted)
+    sentence = _sentence(state, due, outcomes, attempted=attempted)
+    return Headline(printable(state), _TONES.get(state, "plan"), sentence, attempted)
 
 
 def _sentence(state: str, due: Tally, outcomes: Mapping[str, Tally], *, attempted: bool) -> str:
-    planned = _amount(due)
     if not attempted:
         return _before(state, due)
-    freed = _amount(tally_of(outcomes, Outcome.DELETED))
-    left = sum(tally_of(outcomes, outcome).objects for outcome in Outcome if not outcome.is_final)
+    deleted = tally_of(outcomes, Outcome.DELETED)
     if state == RunState.SUCCEEDED:
-        return f"Freed {freed}." if due.objects else "Nothing was due, and nothing was deleted."
-    if state == RunState.FAILED and left:
-        return f"Freed {freed} of {planned}; {plural(left, 'object')} could not be deleted."
+        return f"Freed {_amount(deleted)}." if due.objects else "Nothing was due, and nothing was deleted."
+    freed = (
+        f"{human_bytes(deleted.bytes)}, {count(deleted.objects)} of {plural(due.objects, 'planned object')}"
+    )
+    left = sum(tally_of(outcomes, outcome).objects for outcome in Outcome if not outcome.is_final)
     if state == RunState.FAILED:
-        return f"Stopped before the end: {freed} on record as freed, of {planned} planned."
-    return f"Freed {freed} so far, of {planned} planned."
+        rest = f"{plural(left, 'object')} could not be deleted" if left else "it stopped before the end"
+        return f"Freed {freed}; {rest}."
+    return f"Freed {freed}, so far."
 
 
 def _before(state: str, due: Tally) -> str:
@@ -71,13 +72,13 @@ def next_steps(manifest: Manifest, state: str, *, path: str | None) -> tuple[Ste
         f"ebb explain {target} {printable(shlex.quote(path or 'PATH'))}",
         "why one object goes, went, or is still here",
     )
-    if state in {RunState.PLANNED, RunState.APPROVED} and manifest.summary.due.objects:
-        override = " --override-breaker" if manifest.breaker else ""
-        purpose = "delete what this page shows, after checking again that nothing needs it"
-        return Step(f"ebb apply {run}{override}", purpose), explain
+    apply = f"ebb apply {run}{' --override-breaker' if manifest.breaker else ''}"
     if state in {RunState.FAILED, RunState.APPLYING}:
-        again = Step(f"ebb apply {run}", "finish the run; what is done is not done twice")
-        return again, Step(f"ebb plan show {run} --outcomes", "every item's outcome and its reason"), explain
+        return Step(apply, "finish the run; what is done is not done twice"), explain
+    if state in {RunState.PLANNED, RunState.APPROVED} and manifest.summary.due.objects:
+        caution = "only if the breaker's reason is understood and right: " if manifest.breaker else ""
+        delete = Step(apply, f"{caution}delete this, after checking again that nothing needs it")
+        return Step(f"ebb plan show {run} --all", "every row of this plan"), explain, delete
     return explain, Step(f"ebb plan {target}", "see what is due by now")
 
 

@@ -24,9 +24,7 @@ def parse_document(text: str, fmt: str, *, name: str = "policy") -> Any:
         raise
     except (ValueError, yaml.YAMLError, RecursionError) as broken:
         where = str(broken).replace("\n", " ")
-        raise PolicyError(
-            f"{name} is not readable as {fmt}: {where}", fix="correct the syntax"
-        ) from None
+        raise PolicyError(f"{name} is not readable as {fmt}: {where}", fix="correct the syntax") from None
 
 
 def format_of(filename: str) -> str:

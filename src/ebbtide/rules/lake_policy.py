@@ -115,6 +115,4 @@ def reference_lapse(
 
 def class_days(policy_class: PolicyClass, matched: Iterable[int]) -> int | None:
     """Give the fewest days among the matched rules for a class, None if none of them covers it."""
-    return min(
-        (days for i in matched if (days := policy_class[i]) is not None), default=NOT_COVERED
-    )
+    return min((days for i in matched if (days := policy_class[i]) is not None), default=NOT_COVERED)

@@ -71,9 +71,7 @@ def _rule(rule_id: str, body: Any) -> LakeRule:
     enabled = body.get("enabled", True)
     if not isinstance(enabled, bool):
         raise PolicyError(f"{where}: enabled is {enabled!r}", fix="write true or false")
-    return LakeRule(
-        rule_id, _prefix(where, body), days, enabled, MappingProxyType(branch_days), tag_days
-    )
+    return LakeRule(rule_id, _prefix(where, body), days, enabled, MappingProxyType(branch_days), tag_days)
 
 
 def _prefix(where: str, body: dict[str, Any]) -> str:
@@ -99,16 +97,13 @@ def _branch_days(where: str, value: Any) -> dict[str, int]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise PolicyError(
-            f"{where}: branch_days is {_kind(value)}", fix='write "branch_days": {"dev": 3}'
-        )
+        raise PolicyError(f"{where}: branch_days is {_kind(value)}", fix='write "branch_days": {"dev": 3}')
     if "" in value:
         raise PolicyError(
             f"{where}: branch_days names an empty branch", fix="use days for all other branches"
         )
     return {
-        str(branch): _days(where, f"branch_days[{branch!r}]", days)
-        for branch, days in sorted(value.items())
+        str(branch): _days(where, f"branch_days[{branch!r}]", days) for branch, days in sorted(value.items())
     }
 
 

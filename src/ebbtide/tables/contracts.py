@@ -104,7 +104,6 @@ REFERENCES = Contract(
         lapse=t.TimestampType(),
         lapsed=t.BooleanType(),
         rules=STRINGS,
-        branches=STRINGS,
         holder=t.StringType(),
         why=t.StringType(),
     ),

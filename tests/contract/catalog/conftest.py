@@ -17,6 +17,7 @@ class ManualClock:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
 
     def __call__(self) -> datetime:
+        """Say what time it is."""
         return self.now
 
     def advance(self, **duration: float) -> None:

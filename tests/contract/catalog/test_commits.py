@@ -11,10 +11,12 @@ from ebbtide.store.base import DeleteRequest
 
 
 def _upload(catalog, *keys, branch="main"):
+    """Upload keys with themselves as content."""
     catalog.upload_many("lake", branch, [(key, key.encode()) for key in keys])
 
 
 def _ranges(catalog, commit):
+    """Read a commit's ranges."""
     return read_metarange(catalog.store("lake"), COMMITTED, commit.metarange_id)
 
 
@@ -34,7 +36,7 @@ def test_a_commit_takes_in_all_that_is_staged(catalog, clock):
     )
     assert [commit.id, before] == [c.id for c in catalog.log("lake", "main")]
     assert commit == next(catalog.log("lake", commit.id))
-    assert [] == list(catalog.diff("lake", "main~0", "main"))
+    assert list(catalog.diff("lake", "main~0", "main")) == []
 
 
 def test_an_empty_commit_needs_leave(catalog):
@@ -57,7 +59,7 @@ def test_a_commit_that_comes_to_nothing_is_refused_and_keeps_its_staging(catalog
         catalog.commit("lake", "main", "m")
 
     assert head == catalog.branches("lake")["main"]
-    assert ["main"] == [staged.branch for staged in catalog.prepare_uncommitted("lake")]
+    assert [staged.branch for staged in catalog.prepare_uncommitted("lake")] == ["main"]
 
 
 @pytest.mark.parametrize("word", ["a\0b", "\ud800", None, 7])
@@ -116,7 +118,7 @@ def test_log_gives_each_commit_once_and_before_its_parents(catalog, clock):
 
     found = list(catalog.log("lake", "main"))
 
-    assert ["merge", "Repository created"] == [found[0].message, found[-1].message]
+    assert [found[0].message, found[-1].message] == ["merge", "Repository created"]
     assert {"on main", "on b1"} == {commit.message for commit in found[1:-1]}
     assert (found[0].id, 4) == (merge.id, len(found))
 
@@ -132,8 +134,10 @@ def test_diff_tells_added_removed_and_changed(catalog):
 
     found = list(catalog.diff("lake", "main~1", "main"))
 
-    assert [("added", "added"), ("changed", "changed"), ("removed", "removed")] == [
-        (change.key, change.kind) for change in found
+    assert [(change.key, change.kind) for change in found] == [
+        ("added", "added"),
+        ("changed", "changed"),
+        ("removed", "removed"),
     ]
     assert staged == found
     assert found[1].before == catalog.stat("lake", "main~1", "changed")
@@ -149,9 +153,9 @@ def test_reset_drops_staged_changes_by_prefix_or_all(catalog):
     dropped = catalog.reset("lake", "main", "b/")
     between = [entry.key for entry in catalog.ls("lake", "main")]
 
-    assert (2, ["a/2"]) == (dropped, between)
-    assert 2 == catalog.reset("lake", "main")
-    assert ["a/1"] == [entry.key for entry in catalog.ls("lake", "main")]
+    assert (dropped, between) == (2, ["a/2"])
+    assert catalog.reset("lake", "main") == 2
+    assert [entry.key for entry in catalog.ls("lake", "main")] == ["a/1"]
 
 
 def test_a_hard_reset_moves_the_head_and_drops_staged_changes(catalog):
@@ -164,13 +168,14 @@ def test_a_hard_reset_moves_the_head_and_drops_staged_changes(catalog):
 
     catalog.reset("lake", "main", to=first.id)
 
-    assert ["a"] == [entry.key for entry in catalog.ls("lake", "main")]
-    assert ["a", "b"] == [entry.key for entry in catalog.ls("lake", second.id)]
+    assert [entry.key for entry in catalog.ls("lake", "main")] == ["a"]
+    assert [entry.key for entry in catalog.ls("lake", second.id)] == ["a", "b"]
     with pytest.raises(Refused, match="not both"):
         catalog.reset("lake", "main", "x", to=second.id)
 
 
 def _entries(*rows):
+    """Make a table of entries from keys and addresses."""
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     return pa.Table.from_pylist(
         [{"key": k, "address": a, "created": moment, "size": 1, "checksum": ""} for k, a in rows],
@@ -189,9 +194,9 @@ def test_an_import_lands_on_the_head_and_leaves_staging_alone(catalog, clock):
     commit = catalog.import_entries("lake", "main", tables, "import", created=moment)
 
     assert (commit.id, moment) == (catalog.branches("lake")["main"], commit.created)
-    assert ["a", "b", "m", "n"] == [entry.key for entry in catalog.ls("lake", "main~0")]
-    assert ["a", "b", "m", "n", "z"] == [entry.key for entry in catalog.ls("lake", "main")]
-    assert "repos/x/m" == catalog.stat("lake", "main", "m").address
+    assert [entry.key for entry in catalog.ls("lake", "main~0")] == ["a", "b", "m", "n"]
+    assert [entry.key for entry in catalog.ls("lake", "main")] == ["a", "b", "m", "n", "z"]
+    assert catalog.stat("lake", "main", "m").address == "repos/x/m"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ SAME = [f"same{i:03d}" for i in range(60)]
 
 
 def _change(catalog, branch, uploads=(), deletes=()):
+    """Upload and delete keys on a branch and commit."""
     catalog.upload_many("lake", branch, [(key, f"{key} on {branch}".encode()) for key in uploads])
     catalog.delete_many("lake", branch, deletes)
     return catalog.commit("lake", branch, f"on {branch}")
@@ -22,6 +23,7 @@ def forked(catalog):
 
 
 def _others(catalog, ref):
+    """List the keys that are not of the unchanging crowd."""
     return [entry.key for entry in catalog.ls("lake", ref) if not entry.key.startswith("same")]
 
 
@@ -33,9 +35,9 @@ def test_a_merge_brings_both_sides_together(forked):
     merged = forked.merge("lake", "b1", "main", "m")
 
     assert (on_main.id, on_b1.id) == merged.parents
-    assert ["b", "m", "n"] == _others(forked, "main")
-    assert b"b on b1" == forked.read("lake", "main", "b")
-    assert b"same000 on main" == forked.read("lake", "main", "same000")
+    assert _others(forked, "main") == ["b", "m", "n"]
+    assert forked.read("lake", "main", "b") == b"b on b1"
+    assert forked.read("lake", "main", "same000") == b"same000 on main"
     assert len(SAME) - 1 == len(list(forked.ls("lake", "main", "same")))
 
 
@@ -78,7 +80,7 @@ def test_the_same_change_on_both_sides_is_no_conflict(forked):
 
     forked.merge("lake", "b1", "main", "m")
 
-    assert ["b", "c", "own-b1", "own-main", "x"] == _others(forked, "main")
+    assert _others(forked, "main") == ["b", "c", "own-b1", "own-main", "x"]
 
 
 def test_a_second_merge_starts_from_the_first(forked):
@@ -90,7 +92,7 @@ def test_a_second_merge_starts_from_the_first(forked):
 
     forked.merge("lake", "b1", "main", "again")
 
-    assert ["a", "b", "c", "m", "n"] == _others(forked, "main")
+    assert _others(forked, "main") == ["a", "b", "c", "m", "n"]
 
 
 def test_a_source_that_brings_nothing_is_refused(forked):
@@ -122,7 +124,7 @@ def test_what_is_staged_on_the_source_is_not_merged(forked):
 
     forked.merge("lake", "b1", "main", "m")
 
-    assert ["a", "b", "c", "n"] == _others(forked, "main")
+    assert _others(forked, "main") == ["a", "b", "c", "n"]
 
 
 def test_a_revert_undoes_one_commit_and_keeps_later_ones(forked):
@@ -132,9 +134,9 @@ def test_a_revert_undoes_one_commit_and_keeps_later_ones(forked):
 
     commit = forked.revert("lake", "main", undone.id)
 
-    assert ["a", "b", "c", "y"] == _others(forked, "main")
-    assert b"b on main" == forked.read("lake", "main", "b")
-    assert 1 == len(commit.parents)
+    assert _others(forked, "main") == ["a", "b", "c", "y"]
+    assert forked.read("lake", "main", "b") == b"b on main"
+    assert len(commit.parents) == 1
     assert forked.stat("lake", f"{undone.id}~1", "b") == forked.stat("lake", "main", "b")
 
 
@@ -158,7 +160,7 @@ def test_a_merge_is_reverted_to_a_named_parent(forked):
 
     forked.revert("lake", "main", merge.id, parent=1)
 
-    assert ["a", "b", "c"] == _others(forked, "main")
+    assert _others(forked, "main") == ["a", "b", "c"]
 
 
 def test_there_must_be_something_to_revert(forked):

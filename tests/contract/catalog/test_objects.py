@@ -11,6 +11,7 @@ from ebbtide.store.base import DeleteRequest
 
 
 def _keys(catalog, ref="main", prefix=""):
+    """List the keys of a version."""
     return [entry.key for entry in catalog.ls("lake", ref, prefix)]
 
 
@@ -20,7 +21,7 @@ def test_an_upload_is_staged_with_its_time_size_and_checksum(catalog, clock):
 
     assert (clock(), 5, "5d41402abc4b2a76b9719d911017c592") == (entry.created, entry.size, entry.checksum)
     assert entry == catalog.stat("lake", "main", "a/b")
-    assert b"hello" == catalog.read("lake", "main", "a/b")
+    assert catalog.read("lake", "main", "a/b") == b"hello"
     with pytest.raises(NotFound, match="'a/b' is not in"):
         catalog.stat("lake", "main~0", "a/b")
 
@@ -31,7 +32,7 @@ def test_a_physical_address_names_repository_branch_and_partition(catalog):
 
     parts = catalog.upload("lake", "feature/x.y", "k", b"1").address.split("/")
 
-    assert 6 == len(parts)
+    assert len(parts) == 6
     assert ("repos", catalog.repository("lake").uid, "branches") == tuple(parts[:3])
     assert parts[3].startswith("feature-x-y-")
 
@@ -63,9 +64,9 @@ def test_upload_many_streams_and_the_last_of_a_key_wins(catalog):
 
     count = catalog.upload_many("lake", "main", iter(items))
 
-    assert 2501 == count
+    assert count == 2501
     assert [f"k{i:05d}" for i in range(2500)] == _keys(catalog)
-    assert b"again" == catalog.read("lake", "main", "k00000")
+    assert catalog.read("lake", "main", "k00000") == b"again"
 
 
 @pytest.mark.parametrize("key", ["", "a\0b", "\ud800", "x" * 1025, None])
@@ -99,8 +100,8 @@ def test_ls_with_a_prefix_lays_staging_over_the_commit(catalog):
     catalog.upload("lake", "main", "a/15", b"2")
     catalog.delete("lake", "main", "a/2")
 
-    assert ["a/1", "a/15", "a/3"] == _keys(catalog, "main", "a/")
-    assert ["a/1", "a/2", "a/3"] == _keys(catalog, "main~0", "a/")
+    assert _keys(catalog, "main", "a/") == ["a/1", "a/15", "a/3"]
+    assert _keys(catalog, "main~0", "a/") == ["a/1", "a/2", "a/3"]
 
 
 def test_stage_takes_only_addresses_outside_the_namespace(catalog, tmp_path):
@@ -118,13 +119,28 @@ def test_stage_takes_only_addresses_outside_the_namespace(catalog, tmp_path):
         catalog.stage("lake", "main", "k", "s3://other/../x", 1)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"size": -1},
+        {"size": None},
+        {"size": 1, "checksum": "a\0"},
+        {"size": 1, "created": datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None)},
+    ],
+)
+def test_stage_refuses_what_is_no_entry(catalog, wrong):
+    """A size, time or checksum that cannot be right is refused before anything is written."""
+    with pytest.raises(BadInput, match="'k' cannot be staged"):
+        catalog.stage("lake", "main", "k", "s3://other/x", **wrong)
+
+
 def test_an_external_object_can_be_read(catalog, tmp_path):
     """A staged address outside the namespace is read from where it is."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "x y").write_bytes(b"there")
     catalog.stage("lake", "main", "k", f"file://{tmp_path}/outside/x%20y", 5)
 
-    assert b"there" == catalog.read("lake", "main", "k")
+    assert catalog.read("lake", "main", "k") == b"there"
 
 
 def test_a_copy_on_the_same_branch_shares_the_object(catalog, clock):
@@ -147,7 +163,7 @@ def test_a_copy_from_elsewhere_copies_the_data(catalog):
 
     assert source.address != made.address
     assert "/b1-" in made.address
-    assert b"1" == catalog.read("lake", "b1", "a")
+    assert catalog.read("lake", "b1", "a") == b"1"
 
 
 def test_a_move_takes_the_object_along(catalog):
@@ -157,7 +173,7 @@ def test_a_move_takes_the_object_along(catalog):
     catalog.move("lake", "main", "a", "b")
     catalog.move("lake", "main", "b", "b")
 
-    assert ["b"] == _keys(catalog)
+    assert _keys(catalog) == ["b"]
     assert source.address == catalog.stat("lake", "main", "b").address
 
 
@@ -180,9 +196,9 @@ def test_a_delete_of_a_committed_key_hides_it_until_it_is_uploaded_again(catalog
     hidden = _keys(catalog)
     catalog.upload("lake", "main", "a", b"2")
 
-    assert ["b"] == hidden
-    assert ["a", "b"] == _keys(catalog)
-    assert b"1" == catalog.read("lake", "main~0", "a")
+    assert hidden == ["b"]
+    assert _keys(catalog) == ["a", "b"]
+    assert catalog.read("lake", "main~0", "a") == b"1"
 
 
 @pytest.mark.parametrize("operation", ["copy", "move"])
@@ -203,7 +219,7 @@ def test_delete_many_is_all_or_nothing(catalog):
     with pytest.raises(NotFound, match="'x' is not in"):
         catalog.delete_many("lake", "main", ["a", "x", "b"])
 
-    assert ["a", "b"] == _keys(catalog)
+    assert _keys(catalog) == ["a", "b"]
 
 
 class _Ledger:
@@ -213,6 +229,7 @@ class _Ledger:
         self.burials: dict[tuple[str, str], Burial] = {}
 
     def lookup(self, repository, address):
+        """Find a burial."""
         return self.burials.get((repository, address))
 
 

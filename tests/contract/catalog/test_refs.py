@@ -6,6 +6,7 @@ from ebbtide.errors import AlreadyExists, BadInput, NotFound, Refused
 
 
 def _commit(catalog, key, branch="main"):
+    """Commit one key."""
     catalog.upload("lake", branch, key, key.encode())
     return catalog.commit("lake", branch, key).id
 
@@ -19,7 +20,7 @@ def test_a_branch_starts_at_its_source_without_what_is_staged(catalog):
 
     assert head == made
     assert {"feature/x": head, "main": head} == catalog.branches("lake")
-    assert ["a"] == [entry.key for entry in catalog.ls("lake", "feature/x")]
+    assert [entry.key for entry in catalog.ls("lake", "feature/x")] == ["a"]
 
 
 def test_the_default_branch_is_never_deleted(catalog):
@@ -36,7 +37,7 @@ def test_deleting_a_branch_drops_what_is_staged_on_it(catalog):
     catalog.create_branch("lake", "b", "main")
     second = catalog.upload("lake", "b", "other", b"2")
 
-    assert ["other"] == [entry.key for entry in catalog.ls("lake", "b")]
+    assert [entry.key for entry in catalog.ls("lake", "b")] == ["other"]
     assert first.address.split("/")[:4] != second.address.split("/")[:4]
 
 
@@ -47,7 +48,18 @@ def test_refs_are_branches_tags_commits_prefixes_and_ancestors(catalog):
 
     found = {
         ref: next(catalog.log("lake", ref)).id
-        for ref in ("main", "main~0", "main~", "main~1", "main~2", "v1", "v1~1", first, first[:12], "main~1~1")
+        for ref in (
+            "main",
+            "main~0",
+            "main~",
+            "main~1",
+            "main~2",
+            "v1",
+            "v1~1",
+            first,
+            first[:12],
+            "main~1~1",
+        )
     }
 
     assert found == {
@@ -100,7 +112,7 @@ def test_a_tag_stays_at_its_commit_until_it_is_deleted(catalog):
     catalog.delete_tag("lake", "v1")
 
     assert {"v1": head} == before
-    assert {} == catalog.tags("lake")
+    assert catalog.tags("lake") == {}
     with pytest.raises(NotFound, match="no tag 'v1'"):
         catalog.delete_tag("lake", "v1")
 

@@ -10,19 +10,19 @@ def test_a_new_repository_has_its_default_branch_and_one_empty_commit(catalog):
     """A repository starts with one commit that holds nothing, on its default branch."""
     commits = list(catalog.log("lake", "main"))
 
-    assert [("Repository created", ())] == [(c.message, c.parents) for c in commits]
+    assert [(c.message, c.parents) for c in commits] == [("Repository created", ())]
     assert {"main": commits[0].id} == catalog.branches("lake")
-    assert [] == list(catalog.ls("lake", "main"))
+    assert list(catalog.ls("lake", "main")) == []
 
 
 def test_repositories_are_listed_by_name(catalog, tmp_path):
     """All repositories are found by name, in order, with their canonical namespace."""
     made = catalog.create_repository("another", str(tmp_path / "x" / "."), "trunk")
 
-    assert ["another", "lake"] == [repo.name for repo in catalog.repositories()]
+    assert [repo.name for repo in catalog.repositories()] == ["another", "lake"]
     assert made == catalog.repository("another")
     assert f"file://{tmp_path}/x" == made.namespace
-    assert ["trunk"] == list(catalog.branches("another"))
+    assert list(catalog.branches("another")) == ["trunk"]
 
 
 @pytest.mark.parametrize("namespace", ["lake", "lake/inner", "."])
@@ -67,13 +67,13 @@ def test_delete_forgets_everything_but_the_objects(catalog):
 
     with pytest.raises(NotFound, match="no repository 'lake'"):
         catalog.branches("lake")
-    assert b"1" == store.read(entry.address)
+    assert store.read(entry.address) == b"1"
     catalog.create_repository("lake", namespace)
-    assert ([], {}, None) == (
+    assert (
         list(catalog.ls("lake", "main")),
         catalog.tags("lake"),
         catalog.policy("lake"),
-    )
+    ) == ([], {}, None)
 
 
 @pytest.mark.parametrize("operation", ["delete_repository", "repository", "store", "snapshot"])
@@ -102,8 +102,9 @@ def test_a_policy_is_kept_as_it_is_written_with_all_before_it(catalog, clock):
 
     version = catalog.set_policy("lake", "{}", "json")
 
-    assert (None, 2) == (before, version)
-    assert ("{}", "json") == catalog.policy("lake")
-    assert [("rules: []\n# é", "yaml", 1), ("{}", "json", 2)] == [
-        (p.text, p.format, p.created.day) for p in catalog.policy_history("lake")
+    assert (before, version) == (None, 2)
+    assert catalog.policy("lake") == ("{}", "json")
+    assert [(p.text, p.format, p.created.day) for p in catalog.policy_history("lake")] == [
+        ("rules: []\n# é", "yaml", 1),
+        ("{}", "json", 2),
     ]

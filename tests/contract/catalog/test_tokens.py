@@ -22,7 +22,7 @@ def test_a_linked_object_is_staged(catalog, issued, clock):
     entry = catalog.link_physical_address("lake", "main", "k", issued.token, size=5, checksum="c")
 
     assert (issued.address, clock(), 5, "c") == (entry.address, entry.created, entry.size, entry.checksum)
-    assert b"12345" == catalog.read("lake", "main", "k")
+    assert catalog.read("lake", "main", "k") == b"12345"
 
 
 def test_an_address_is_in_the_branches_path_and_expires_after_a_day(catalog, issued, clock):

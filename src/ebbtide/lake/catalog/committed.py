@@ -46,9 +46,11 @@ class Committed:
         return found if found.key == key else None
 
     def _read_metarange(self, metarange_id: str) -> tuple[RangeInfo, ...]:
+        """Read a metarange once; it can never change."""
         return tuple(read_metarange(self.store, COMMITTED, metarange_id))
 
     def _read_range(self, info: RangeInfo) -> Table:
+        """Read a range once; it can never change."""
         return read_range(self.store, COMMITTED, info)
 
 

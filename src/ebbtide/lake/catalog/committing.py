@@ -109,6 +109,7 @@ class Committing(CatalogPart):
             return staging.drop_prefix(writing.connection, found, prefix or "")
 
     def _commit_once(self, repo: str, branch: str, words: Words, *, allow_empty: bool) -> Commit | None:
+        """Seal, write ranges, land; None if the branch moved in between."""
         with self._writing(repo) as writing:
             found = writing.repository
             target = refs.branch(writing.connection, found, branch)
@@ -141,6 +142,7 @@ class Committing(CatalogPart):
         words: Words,
         created: datetime | None = None,
     ) -> Commit:
+        """Write the metarange and put the commit together; nothing refers to it yet."""
         metarange_id = write_metarange(self._content(repo.namespace).store, COMMITTED, ranges)
         said = (words.message, words.committer, dict(words.metadata or {}))
         return history.identified(Commit("", metarange_id, parents, created or self._clock(), *said))
@@ -158,11 +160,13 @@ def land(writing: Writing, prepared_for: Branch, commit: Commit) -> bool:
 
 
 def _set_head(writing: Writing, branch: Branch, head: str) -> None:
+    """Point a branch at a commit, in the caller's transaction."""
     table = schema.branches
     writing.connection.execute(update(table).where(table.c.id == branch.id).values(head=head))
 
 
 def _nothing_to_commit(branch: str) -> Refused:
+    """Say why there is no commit."""
     return Refused(
         f"there is nothing to commit on branch {branch!r}",
         why="nothing is staged there that differs from its head",

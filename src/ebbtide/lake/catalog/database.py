@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ebbtide.errors import BadInput, EnvironmentProblem
 from ebbtide.lake.catalog import schema
@@ -54,17 +55,20 @@ class Database:
 
     @contextmanager
     def _plain_errors(self) -> Iterator[None]:
+        """Turn the driver's errors into ours, without the password."""
         try:
             yield
-        except DBAPIError as failed:
+        except (DBAPIError, PoolTimeout) as failed:
+            reason = failed.orig if isinstance(failed, DBAPIError) else failed
             raise EnvironmentProblem(
                 f"the catalog's database {self._engine.url.render_as_string()} failed",
-                why=str(failed.orig).strip().replace("\n", " "),
+                why=str(reason).strip().replace("\n", " "),
                 fix="see that it is reachable, writable and not locked, then try again",
             ) from failed
 
 
 def _parsed(url: str) -> URL:
+    """Read the URL; anything but a SQLite file or PostgreSQL is refused."""
     try:
         parsed = make_url(url)
     except ArgumentError:
@@ -84,6 +88,7 @@ def _parsed(url: str) -> URL:
 
 
 def _open(url: URL) -> Engine:
+    """Make the engine; no connection is opened yet."""
     try:
         if url.get_backend_name() == "postgresql":
             return create_engine(url, pool_size=8, max_overflow=32, pool_pre_ping=True)
@@ -98,6 +103,7 @@ def _open(url: URL) -> Engine:
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
+    """Set up a new SQLite connection."""
     # The driver's own idea of when to begin would let a reader's snapshot start late; we send BEGIN.
     connection.isolation_level = None
     cursor = connection.cursor()
@@ -111,6 +117,7 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
 
 
 def _begin_sqlite(connection: Connection) -> None:
+    """Begin a transaction of the kind that was asked for."""
     writes = connection.get_execution_options().get("ebbtide_writes", False)
     # IMMEDIATE takes the write lock now: a deferred writer could read first, then find that another
     # one wrote in between, and fail half-way.

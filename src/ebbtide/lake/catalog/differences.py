@@ -58,6 +58,7 @@ def three_way(
 
 
 def _refuse(conflicts: list[str]) -> None:
+    """Name the first conflicts."""
     shown = ", ".join(repr(key) for key in conflicts[:SHOWN_CONFLICTS])
     more = " and maybe more" if len(conflicts) >= SHOWN_CONFLICTS else ""
     raise Refused(
@@ -68,6 +69,7 @@ def _refuse(conflicts: list[str]) -> None:
 
 
 def _page(before: Table, after: Table) -> Table:
+    """Compare two tables of the same window of keys."""
     stays, stayed = is_in(before, after), is_in(after, before)
     old, new = before.filter(stays), after.filter(stayed)
     changed = pc.fill_null(_any_differs(old, new, _CONTENT), False)
@@ -100,6 +102,7 @@ def _differ(left: Table, right: Table, names: list[str]) -> Any:
 
 
 def _any_differs(left: Table, right: Table, names: list[str]) -> Any:
+    """Mark the rows of two aligned tables that differ in any of these columns."""
     found = pc.not_equal(left.column(names[0]), right.column(names[0]))
     for name in names[1:]:
         found = pc.or_kleene(found, pc.not_equal(left.column(name), right.column(name)))

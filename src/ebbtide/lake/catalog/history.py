@@ -46,6 +46,7 @@ def check_words(message: str, committer: str, metadata: Mapping[str, str] | None
 
 
 def _encodable(word: str) -> bool:
+    """Tell whether text has a UTF-8 form."""
     try:
         word.encode()
     except UnicodeEncodeError:
@@ -112,6 +113,7 @@ def merge_base(connection: Connection, repo: Repository, left: str, right: str) 
 
 
 def _ancestors(parents: Mapping[str, list[str]], start: str) -> set[str]:
+    """Collect a commit and all that lies behind it."""
     seen, waiting = {start}, [start]
     while waiting:
         for parent in parents[waiting.pop()]:

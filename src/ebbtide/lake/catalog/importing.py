@@ -44,6 +44,7 @@ def checked(tables: Iterable[Table], namespace: str) -> Iterator[Table]:
 
 
 def _entries(table: Table) -> Table:
+    """Take the columns of an entry, in their types, without nulls."""
     try:
         return table.select(ENTRIES.names).cast(ENTRIES)
     except (KeyError, ValueError, TypeError, pa.ArrowException) as wrong:
@@ -55,6 +56,7 @@ def _entries(table: Table) -> Table:
 
 
 def _check_keys(keys: pa.Array) -> None:
+    """Refuse keys that staging would refuse too."""
     lengths = pc.binary_length(keys)
     bad = pc.or_(pc.equal(lengths, 0), pc.greater(lengths, MAX_KEY_BYTES))
     if pc.any(pc.or_(bad, pc.match_substring(keys, "\0"))).as_py():
@@ -66,6 +68,7 @@ def _check_keys(keys: pa.Array) -> None:
 
 
 def _check_addresses(addresses: pa.ChunkedArray, namespace: str) -> None:
+    """Refuse an address that a listing would spell in another way."""
     others = addresses.filter(pc.invert(pc.match_substring_regex(addresses, _PLAIN)))
     for address in others.to_pylist():
         if canonical(address, namespace) != address:

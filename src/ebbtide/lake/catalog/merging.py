@@ -52,6 +52,7 @@ class RangeWriter:
         return self._ranges
 
     def _add_rows(self, rows: Table) -> None:
+        """Buffer rows and end a range at each key that ends one."""
         if rows.num_rows == 0:
             return
         if self._unended is not None:
@@ -66,6 +67,7 @@ class RangeWriter:
             self._buffer.append(rows.slice(start))
 
     def _flush(self) -> None:
+        """Write the buffered rows as a range."""
         if self._buffer:
             rows = pa.concat_tables(self._buffer)
             self._ranges.append(write_range(self._store, self._folder, rows))
@@ -87,6 +89,7 @@ def apply_changes(
 
 
 def _ends(rows: Table, range_keys: int) -> list[int]:
+    """Find the rows whose key ends a range."""
     keys = rows.column("key").cast(pa.binary()).to_pylist()
     sums = np.fromiter(map(zlib.crc32, keys), dtype=np.uint32, count=len(keys))
     ends: list[int] = np.flatnonzero(sums % np.uint32(range_keys) == 0).tolist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ebbtide.errors import BadInput
+from ebbtide.lake.catalog.model import Entry
 
 _REPOSITORY = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}", re.ASCII)
 _REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,254}", re.ASCII)
@@ -54,6 +55,25 @@ def check_key(key: str) -> str:
             fix="rename the object",
         )
     return key
+
+
+def check_entry(entry: Entry) -> Entry:
+    """Let through an entry whose key, size, time and checksum every part of the catalog can hold."""
+    check_key(entry.key)
+    problem = ""
+    if not isinstance(entry.size, int) or not 0 <= entry.size < 2**63:
+        problem = f"its size is {entry.size!r}"
+    elif entry.created.tzinfo is None:
+        problem = "its time has no zone"
+    elif not isinstance(entry.checksum, str) or not entry.checksum.isprintable():
+        problem = f"its checksum is {entry.checksum!r}"
+    if problem:
+        raise BadInput(
+            f"{entry.key!r} cannot be staged",
+            why=problem,
+            fix="give a size in bytes, a time in UTC and a printable checksum",
+        )
+    return entry
 
 
 def path_safe(name: str, uid: str) -> str:

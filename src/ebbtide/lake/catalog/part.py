@@ -53,8 +53,11 @@ class CatalogPart:
         partition_objects: int = 50_000,
         token_life: timedelta = TOKEN_LIFE,
     ) -> None:
-        if range_keys < 1 or partition_objects < 1 or token_life <= timedelta(0):
-            raise BadInput("range_keys, partition_objects and token_life must be positive")
+        if not 1 <= range_keys < 2**31 or partition_objects < 1 or token_life <= timedelta(0):
+            raise BadInput(
+                "range_keys, partition_objects and token_life must be positive",
+                fix="leave them out to get the usual ones",
+            )
         self._database = Database(url)
         self._clock = clock
         self._graveyard = graveyard
@@ -75,18 +78,22 @@ class CatalogPart:
 
     @contextmanager
     def _reading(self, repo: str) -> Iterator[tuple[Connection, Repository]]:
+        """Open a read transaction and find the repository in it."""
         with self._database.reading() as connection:
             yield connection, refs.repository(connection, repo)
 
     @contextmanager
     def _writing(self, repo: str) -> Iterator[Writing]:
+        """Open a write transaction that holds the repository locked."""
         with self._database.writing() as connection:
             yield Writing(connection, *refs.lock_repository(connection, repo))
 
     def _store_at(self, url: str) -> Store:
+        """Open a store with the catalog's options."""
         return open_store(StoreSpec(url, self._store_options))
 
     def _open_content(self, namespace: str) -> Committed:
+        """Open the committed content of a namespace."""
         return Committed(self._store_at(namespace))
 
     def _until_landed(self, branch: str, attempt: Callable[[], _Landed | None]) -> _Landed:

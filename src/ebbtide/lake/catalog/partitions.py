@@ -22,6 +22,8 @@ PARTITION_LIFE = timedelta(hours=1)
 
 @dataclass
 class _Open:
+    """The partition that a branch is writing to."""
+
     rank: int
     opened: datetime
     used: int
@@ -43,6 +45,7 @@ class Partitions:
         return f"repos/{repo_uid}/branches/{branch_id}/{partition}/{uuid.uuid4().hex}"
 
     def _partition(self, branch_id: str) -> str:
+        """Name the partition for the next object, and count it."""
         now = self._clock()
         with self._lock:
             found = self._open.get(branch_id)
@@ -57,4 +60,5 @@ class Partitions:
             return f"{found.rank:0{_DIGITS}d}_{self._instance}"
 
     def _is_full(self, partition: _Open, now: datetime) -> bool:
+        """Tell whether it is time for a new partition."""
         return partition.used >= self._objects or now - partition.opened >= PARTITION_LIFE

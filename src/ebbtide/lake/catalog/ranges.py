@@ -94,6 +94,7 @@ def read_metarange(store: Store, folder: str, metarange_id: str) -> list[RangeIn
 
 
 def _write(store: Store, folder: str, table: Table) -> str:
+    """Write a table under the hash of its bytes, unless it is there already."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", row_group_size=131_072)
     data = sink.getvalue().to_pybytes()
@@ -111,6 +112,7 @@ def _write(store: Store, folder: str, table: Table) -> str:
 def _read(
     store: Store, folder: str, content_id: str, schema: pa.Schema, columns: Sequence[str] | None
 ) -> Table:
+    """Read a table and check that it is the one that was written."""
     key = metadata_key(folder, content_id)
     try:
         data = store.read(key)

@@ -76,6 +76,7 @@ class Reading(CatalogPart):
     def _segments(
         self, connection: Connection, repo: Repository, resolved: Resolved, prefix: str = ""
     ) -> Iterator[Segment]:
+        """Stream a version, with what is staged laid over it if it is a branch."""
         content = self._content(repo.namespace)
         base = content.ranges(resolved.commit.metarange_id, prefix)
         if resolved.branch is None:
@@ -84,6 +85,7 @@ class Reading(CatalogPart):
         return overlaid(content.store, base, staged)
 
     def _entry(self, connection: Connection, repo: Repository, resolved: Resolved, key: str) -> Entry:
+        """Look up one key inside the caller's transaction."""
         staged = staging.find(connection, resolved.branch, key) if resolved.branch else []
         found = (
             staged[0].entry
@@ -136,6 +138,7 @@ def not_there(repo: Repository, ref: str, key: str) -> NotFound:
 
 
 def _changes(page: Table) -> Iterator[Change]:
+    """Turn a page of differences into changes."""
     sides = optional_entries(page, "was_"), optional_entries(page)
     for key, before, after in zip(page.column("key").to_pylist(), *sides, strict=True):
         yield Change(key, before, after)

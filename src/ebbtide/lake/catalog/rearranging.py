@@ -52,7 +52,7 @@ class Rearranging(Reading):
             entry = self._share(writing, branch, source_key, target_key)
             if source_key != target_key:
                 to = refs.branch(writing.connection, writing.repository, branch)
-                self._delete(writing, to, source_key)
+                self._delete(writing, to, [source_key])
             return entry
 
     def delete(self, repo: str, branch: str, key: str) -> None:
@@ -68,11 +68,11 @@ class Rearranging(Reading):
                 self._entry(connection, owner, resolved, key)
         with self._writing(repo) as writing:
             found = refs.branch(writing.connection, writing.repository, branch)
-            for key in wanted:
-                self._delete(writing, found, key)
+            self._delete(writing, found, wanted)
         return len(wanted)
 
     def _share(self, writing: Writing, branch: str, source_key: str, target_key: str) -> Entry:
+        """Stage a second entry for an object of this branch, under the lock."""
         to = refs.resolve(writing.connection, writing.repository, branch)
         if to.branch is None:
             raise NotFound(f"{branch!r} is no branch", fix="copy on a branch")
@@ -82,6 +82,7 @@ class Rearranging(Reading):
         return entry
 
     def _copy_data(self, repo: str, branch: str, source_ref: str, source_key: str, target_key: str) -> Entry:
+        """Copy an object into this branch's path and stage it."""
         source = self.stat(repo, source_ref, source_key)
         with self._reading(repo) as (connection, found):
             to = refs.branch(connection, found, branch)
@@ -96,19 +97,22 @@ class Rearranging(Reading):
             staging.put(writing.connection, to, writing.sequence, [entry])
         return entry
 
-    def _delete(self, writing: Writing, branch: Branch, key: str) -> None:
+    def _delete(self, writing: Writing, branch: Branch, keys: list[str]) -> None:
         """
-        Drop the row of a key that only the current layer has; anything deeper needs a tombstone on top.
+        Drop the rows of keys that only the current layer has; anything deeper needs a tombstone on top.
 
         A sealed row must not be dropped: the commit that is reading it would bring the key back for good.
         """
         connection, repo = writing.connection, writing.repository
-        head = refs.commit(connection, repo, branch.head)
-        staged = staging.find(connection, branch, key)
-        committed = self._content(repo.namespace).find(head.metarange_id, key)
-        if (staged[0].entry if staged else committed) is None:
-            raise not_there(repo, branch.name, key)
-        if committed is not None or any(row.layer < branch.layer for row in staged):
-            staging.put_tombstones(connection, branch, writing.sequence, [key])
-        else:
-            staging.drop(connection, branch, key)
+        metarange_id = refs.commit(connection, repo, branch.head).metarange_id
+        deeper = []
+        for key in keys:
+            staged = staging.find(connection, branch, key)
+            committed = self._content(repo.namespace).find(metarange_id, key)
+            if (staged[0].entry if staged else committed) is None:
+                raise not_there(repo, branch.name, key)
+            if committed is not None or any(row.layer < branch.layer for row in staged):
+                deeper.append(key)
+            else:
+                staging.drop(connection, branch, key)
+        staging.put_tombstones(connection, branch, writing.sequence, deeper)

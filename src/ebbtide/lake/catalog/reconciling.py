@@ -72,6 +72,7 @@ class Reconciling(Committing):
         )
 
     def _plan_merge(self, repo: str, source_ref: str, into_branch: str) -> _Plan:
+        """Find the two sides and where they last agreed."""
         with self._reading(repo) as (connection, found):
             target, head = _clean(connection, found, into_branch)
             source = refs.resolve(connection, found, source_ref).commit
@@ -88,6 +89,7 @@ class Reconciling(Committing):
         return _Plan(found, target, head, common, source, (head.id, source.id))
 
     def _plan_revert(self, repo: str, branch: str, ref: str, parent: int | None) -> _Plan:
+        """Turn the undoing of a commit into a merge: from that commit to its parent."""
         with self._reading(repo) as (connection, found):
             target, head = _clean(connection, found, branch)
             undone = refs.resolve(connection, found, ref).commit
@@ -96,6 +98,7 @@ class Reconciling(Committing):
         return _Plan(found, target, head, undone, before, (head.id,))
 
     def _apply(self, repo: str, plan: _Plan, words: Words) -> Commit | None:
+        """Write the result and land it; None if the branch moved in between."""
         commit = self._new_commit(plan.repo, self._result(plan), plan.parents, words)
         if len(plan.parents) == 1 and commit.metarange_id == plan.head.metarange_id:
             raise Refused(
@@ -111,6 +114,7 @@ class Reconciling(Committing):
         return commit
 
     def _result(self, plan: _Plan) -> list[RangeInfo]:
+        """Give the ranges of the merged version."""
         content = self._content(plan.repo.namespace)
         base, source, target = (
             content.ranges(commit.metarange_id) for commit in (plan.base, plan.source, plan.head)
@@ -122,12 +126,14 @@ class Reconciling(Committing):
 
 
 def _clean(connection: Connection, repo: Repository, name: str) -> tuple[Branch, Commit]:
+    """Find a branch that has nothing staged."""
     branch = refs.branch(connection, repo, name)
     _refuse_dirty(connection, branch)
     return branch, refs.commit(connection, repo, branch.head)
 
 
 def _refuse_dirty(connection: Connection, branch: Branch) -> None:
+    """Refuse a branch that has something staged."""
     if not staging.is_empty(connection, branch):
         raise Refused(
             f"branch {branch.name!r} has {staging.count(connection, branch)} staged changes",
@@ -137,6 +143,7 @@ def _refuse_dirty(connection: Connection, branch: Branch) -> None:
 
 
 def _parent_number(undone: Commit, ref: str, parent: int | None) -> int:
+    """Say which parent a revert goes back to."""
     known = len(undone.parents)
     if parent is None and known == 1:
         return 1

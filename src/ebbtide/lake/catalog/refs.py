@@ -76,6 +76,7 @@ def to_repository(row: Row[Any]) -> Repository:
 
 
 def _repository(connection: Connection, statement: Any, name: str) -> Repository:
+    """Find one repository, or say that it is not there."""
     row = connection.execute(statement.where(schema.repositories.c.name == name)).first()
     if row is None:
         raise NotFound(f"there is no repository {name!r}", fix="create it, or list those that there are")
@@ -156,6 +157,7 @@ def resolve(connection: Connection, repo: Repository, ref: str) -> Resolved:
 
 
 def _ancestor(connection: Connection, repo: Repository, start: Commit, steps: int) -> Commit:
+    """Follow first parents."""
     found = start
     for step in range(steps):
         if not found.parents:
@@ -169,6 +171,7 @@ def _ancestor(connection: Connection, repo: Repository, start: Commit, steps: in
 
 
 def _by_prefix(connection: Connection, repo: Repository, ref: str) -> str:
+    """Find the one commit whose id begins so."""
     table = schema.commits
     found: list[str] = []
     if _COMMIT_PREFIX.fullmatch(ref):

@@ -83,6 +83,7 @@ def add_branch(connection: Connection, repo: Repository, name: str, head: str) -
 
 
 def _insert(connection: Connection, repo: Repository) -> None:
+    """Insert the row of a new repository."""
     connection.execute(
         insert(_table).values(
             uid=repo.uid,
@@ -97,6 +98,7 @@ def _insert(connection: Connection, repo: Repository) -> None:
 
 
 def _check_free(connection: Connection, repo: Repository) -> None:
+    """Refuse a name that is taken and a namespace that overlaps."""
     for row in connection.execute(select(_table.c.name, _table.c.namespace)):
         if row.name == repo.name:
             raise AlreadyExists(f"there is a repository {repo.name!r} already", fix="choose another name")
@@ -109,5 +111,6 @@ def _check_free(connection: Connection, repo: Repository) -> None:
 
 
 def _overlap(left: str, right: str) -> bool:
+    """Tell whether one folder is, holds or lies in the other."""
     one, other = left.rstrip("/") + "/", right.rstrip("/") + "/"
     return one.startswith(other) or other.startswith(one)

@@ -33,6 +33,7 @@ _NAME = Text().with_variant(POSTGRES_TEXT(collation="C"), "postgresql")
 
 
 def _owner() -> Column[str]:
+    """Make the column that ties a row to its repository."""
     return Column(
         "repo_uid",
         Text,
@@ -42,6 +43,7 @@ def _owner() -> Column[str]:
 
 
 def _branch() -> Column[str]:
+    """Make the column that ties a row to its branch."""
     return Column(
         "branch_id",
         Text,

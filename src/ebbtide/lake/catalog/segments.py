@@ -68,6 +68,7 @@ class Cursor:
         return self._take(key, bisect_left) if not self.done and self.low < key else self._empty
 
     def _take(self, key: str, bisect: Callable[..., int]) -> Table:
+        """Cut rows off the current segment, which is decoded for that."""
         if self._rows is None and self.range is not None:
             self._hold(read_range(self._store, COMMITTED, self.range))
         rows = self._rows
@@ -80,6 +81,7 @@ class Cursor:
         return rows.slice(0, cut)
 
     def _hold(self, rows: Table) -> None:
+        """Make these rows the current segment."""
         keys = rows.column("key")
         self.range, self._rows = None, rows
         self.low, self.high = keys[0].as_py(), keys[-1].as_py()
@@ -128,6 +130,7 @@ def rows_of(store: Store, segment: Segment) -> Table:
 
 
 def _merged(base: Table, changes: Table) -> Table:
+    """Lay changes over rows of the same window of keys."""
     kept = base.filter(pc.invert(is_in(base, changes)))
     new = live(changes)
     return pa.concat_tables([kept, new]).sort_by("key") if new.num_rows else kept

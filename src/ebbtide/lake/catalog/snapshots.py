@@ -48,6 +48,7 @@ class Snapshots(CatalogPart):
         repo: Repository,
         branches: list[tuple[str, str]] | None = None,
     ) -> tuple[StagedRange, ...]:
+        """Write what is staged on these branches, or on all."""
         if branches is None:
             branches = staging.staged_branches(connection, repo.uid)
         prepared = [self._prepare_branch(connection, repo, *branch) for branch in branches]
@@ -56,6 +57,7 @@ class Snapshots(CatalogPart):
     def _prepare_branch(
         self, connection: Connection, repo: Repository, branch_id: str, name: str
     ) -> StagedRange:
+        """Write what is staged on one branch, page by page."""
         store = self._content(repo.namespace).store
         writer = RangeWriter(store, STAGED, repo.range_keys)
         for page in staging.references(connection, branch_id):

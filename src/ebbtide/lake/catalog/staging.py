@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -65,13 +66,19 @@ def put_tombstones(connection: Connection, branch: Branch, seq: int, keys: Itera
 
 
 def _upsert(connection: Connection, rows: list[dict[str, object]]) -> None:
-    if not rows:
-        return
+    """Insert rows, or replace those of the same branch, key and layer."""
+    if rows:
+        connection.execute(_upsert_statement(connection.dialect.name), rows)
+
+
+@lru_cache
+def _upsert_statement(dialect_name: str) -> Any:
+    """Build the statement once: that costs more than to run it for one row."""
+    dialect: Any = postgresql if dialect_name == "postgresql" else sqlite
     keys = ["branch_id", "key", "layer"]
-    dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
     new = dialect.insert(_rows)
     values = {c.name: new.excluded[c.name] for c in _rows.c if c.name not in keys}
-    connection.execute(new.on_conflict_do_update(index_elements=keys, set_=values), rows)
+    return new.on_conflict_do_update(index_elements=keys, set_=values)
 
 
 def find(connection: Connection, branch: Branch, key: str) -> list[StagedRow]:
@@ -176,6 +183,7 @@ def _pages(connection: Connection, branch_id: str, prefix: str, layer: int | Non
 
 
 def _between(prefix: str) -> Any:
+    """Select the keys that start with a prefix, by their order, so that an index serves it."""
     if not prefix:
         return true()
     end = after_prefix(prefix)

@@ -57,6 +57,7 @@ def check(connection: Connection, branch: Branch, key: str, token: str, now: dat
 
 
 def _problem(row: Row[Any] | None, branch: Branch, key: str, now: datetime) -> str:
+    """Say why a token is not good here and now, or nothing."""
     if row is None:
         return "it was never issued, or expired long ago"
     if (row.branch_id, row.key) != (branch.id, key):

@@ -11,7 +11,7 @@ from datetime import datetime
 from ebbtide.errors import NotFound, Refused
 from ebbtide.lake.catalog import refs, staging, tokens
 from ebbtide.lake.catalog.model import Entry, PhysicalAddress, Repository
-from ebbtide.lake.catalog.names import check_key
+from ebbtide.lake.catalog.names import check_entry, check_key
 from ebbtide.lake.catalog.part import CatalogPart
 from ebbtide.lake.catalog.refs import Branch
 from ebbtide.store.address import canonical, is_inside
@@ -105,7 +105,8 @@ class Uploading(CatalogPart):
         with self._writing(repo) as writing:
             # Checked again under the lock: of two that link at once, one finds the token used.
             to, now = refs.same_branch(writing.connection, writing.repository, to), self._clock()
-            entry = Entry(key, tokens.check(writing.connection, to, key, token, now), now, size, checksum)
+            address = tokens.check(writing.connection, to, key, token, now)
+            entry = check_entry(Entry(key, address, now, size, checksum))
             tokens.use(writing.connection, token)
             staging.put(writing.connection, to, writing.sequence, [entry])
         return entry
@@ -116,10 +117,12 @@ class Uploading(CatalogPart):
             return tokens.open_addresses(connection, found.uid, self._clock())
 
     def _target(self, repo: str, branch: str) -> tuple[Repository, Branch]:
+        """Find the branch to upload to."""
         with self._reading(repo) as (connection, found):
             return found, refs.branch(connection, found, branch)
 
     def _store_object(self, repo: Repository, branch: Branch, key: str, data: bytes) -> Entry:
+        """Write an object under a new address and describe it."""
         check_key(key)
         address = self._partitions.address(repo.uid, branch.id)
         self._content(repo.namespace).store.write(address, data)
@@ -127,6 +130,7 @@ class Uploading(CatalogPart):
         return Entry(key, address, self._clock(), len(data), checksum)
 
     def _check_uploaded(self, repo: Repository, key: str, address: str, size: int) -> None:
+        """Refuse to link what is not in the store as it was announced."""
         try:
             stored = self._content(repo.namespace).store.stat(address).size
         except NotFound:
@@ -142,7 +146,8 @@ class Uploading(CatalogPart):
 
 
 def _outside(repo: Repository, entry: Entry) -> Entry:
-    check_key(entry.key)
+    """Bring an entry into canonical form; refuse one inside the namespace."""
+    check_entry(entry)
     address = canonical(entry.address, repo.namespace)
     if is_inside(address):
         raise Refused(
@@ -154,6 +159,7 @@ def _outside(repo: Repository, entry: Entry) -> Entry:
 
 
 def _batches(items: Iterable[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
+    """Cut a stream into batches that fit in memory."""
     batch: list[tuple[str, bytes]] = []
     weight = 0
     for key, data in items:

@@ -32,8 +32,8 @@ def expired_addresses(ranges: DataFrame, worlds: Mapping[int, World]) -> DataFra
         latest.alias("latest"),
         f.min("lapsed").alias("ready"),
         f.sort_array(f.collect_set("key")).alias("paths"),
-        _distinct("rules"),
-        _distinct("branches"),
+        f.array_sort(f.array_distinct(f.flatten(f.collect_set("rules")))).alias("rules"),
+        f.sort_array(f.collect_set("holder")).alias("branches"),
         f.max("size").alias("size"),
         f.max("created").alias("created"),
     )
@@ -80,10 +80,6 @@ def _keepers(candidates: DataFrame, untouched: DataFrame) -> DataFrame:
         .groupBy("world", "hash")
         .agg(f.min(f.struct("key", "holder", "why")).alias("keeper"))
     )
-
-
-def _distinct(column: str) -> Column:
-    return f.array_sort(f.array_distinct(f.flatten(f.collect_set(column)))).alias(column)
 
 
 def _guards(worlds: Mapping[int, World]) -> list[tuple[Column, HoldReason]]:

@@ -1,0 +1,79 @@
+"""`ebb apply`: delete what a plan says."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from ebbtide.cli.console import AsJson, Master, Now, print_json, progress, safe, say, table
+from ebbtide.cli.state import State
+from ebbtide.engine.applying import Applied, check_plan
+from ebbtide.engine.layout import run_folder
+from ebbtide.errors import BadInput
+from ebbtide.lake.lifecycle.job import apply_lifecycle
+from ebbtide.lake.lifecycle.target import LakeTarget
+from ebbtide.ledger.runs import RunState
+from ebbtide.plan.manifest import Manifest
+from ebbtide.report.format import count, human_bytes
+
+app = typer.Typer()
+
+
+@app.command()
+def apply(
+    context: typer.Context,
+    plan: Annotated[str, typer.Argument(help="A run's number, or 'latest'.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    override_breaker: Annotated[
+        bool, typer.Option("--override-breaker", help="Apply a plan that is larger than the limits.")
+    ] = False,
+    now: Now = None,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete what a plan says, after checking again that nothing has come to need it."""
+    state: State = context.obj
+    state.now_override = now or state.now_override
+    manifest = run_folder(state.root, state.run_id(plan)).read_manifest()
+    run = state.ledger.run(manifest.run_id)
+    options = state.apply_options(override_breaker=override_breaker)
+    if run.state is not RunState.SUCCEEDED:
+        target = LakeTarget(state.catalog, manifest.target.removeprefix("lake:"))
+        check_plan(manifest, target, options, state.clock())
+        _confirm(manifest, yes=yes)
+    with state.spark(master) as spark, progress() as report:
+        applied = apply_lifecycle(spark, state.shop, manifest, options=options, on_progress=report)
+    if as_json:
+        print_json({"run_id": applied.run_id, "outcomes": applied.outcomes, "freed": applied.freed})
+    else:
+        _show(applied)
+
+
+def _confirm(manifest: Manifest, *, yes: bool) -> None:
+    due = manifest.summary.due
+    if yes or not due.objects:
+        return
+    if not sys.stdin.isatty():
+        raise BadInput(
+            "nobody is there to confirm the deletion",
+            why="apply asks before it deletes, and standard input is no terminal",
+            fix="look at the plan with 'ebb plan show', then apply with --yes",
+        )
+    question = (
+        f"Delete {count(due.objects)} objects ({human_bytes(due.bytes)}) of {manifest.target} for good?"
+    )
+    typer.confirm(question, abort=True)
+
+
+def _show(applied: Applied) -> None:
+    if applied.already_applied:
+        say(f"run {applied.run_id} was applied before; nothing to do")
+    rows = [(t.label, count(t.objects), human_bytes(t.bytes)) for t in applied.outcomes.values()]
+    table(f"Outcomes of run {applied.run_id}", ("outcome", "objects", "bytes"), rows, numbers=(1, 2))
+    freed = applied.freed
+    say(f"[bold]freed {human_bytes(freed.bytes)}[/bold] in {count(freed.objects)} objects")
+    if changed := applied.outcomes.get("changed"):
+        say(f"{count(changed.objects)} objects were left alone: something came to need them after the plan")
+    say(f"next: {safe(f'ebb report {applied.run_id}')}")

@@ -1,0 +1,135 @@
+"""`ebb demo`: the whole story on a lake that is built for it."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ebbtide.cli.console import AsJson, print_json, progress, safe, say
+from ebbtide.cli.explain import show_explanation
+from ebbtide.cli.plan import show_summary
+from ebbtide.cli.report import report_data
+from ebbtide.cli.state import State
+from ebbtide.engine.layout import run_folder
+from ebbtide.engine.reading import sample_decisions
+from ebbtide.errors import BadInput, LiveObjectMissing
+from ebbtide.lake.catalog.catalog import Catalog
+from ebbtide.lake.demonstration import POLICY, REPOSITORY, DemoClock, build_lake, check_needed
+from ebbtide.lake.lifecycle.explaining import explain
+from ebbtide.lake.lifecycle.job import apply_lifecycle, plan_lifecycle
+from ebbtide.lake.lifecycle.planning import world_of
+from ebbtide.plan.decision import Decision
+from ebbtide.report.format import count, human_bytes
+from ebbtide.report.page import render
+from ebbtide.rules.instant import system_clock
+from ebbtide.rules.lake_policy_parser import parse_lake_policy
+
+app = typer.Typer()
+MARKER = "made-by-ebb-demo"
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--folder", help="Where to build the lake.")] = Path("ebbtide-demo"),
+    objects: Annotated[int, typer.Option("--objects", min=600, help="How many objects.")] = 210_000,
+    as_json: AsJson = False,
+) -> None:
+    """Build a lake, plan, explain, apply, check that nothing needed is lost, and write the report."""
+    began = time.monotonic()
+    state = _fresh_state(folder)
+    tell = _Teller(began, silent=as_json)
+    tell(f"building a lake of {count(objects)} objects over 60 simulated days in {folder}/")
+    clock = DemoClock(system_clock() - timedelta(days=60))
+    builder = Catalog(state.settings.database("catalog"), clock=clock)
+    for event in build_lake(builder, clock, str(folder / "lake"), objects):
+        tell(f"  {event}")
+    builder.set_policy(REPOSITORY, POLICY, "json")
+    tell(f"the policy:\n{POLICY.rstrip()}")
+    result = _story(state, folder, tell)
+    if as_json:
+        print_json(result | {"seconds": round(time.monotonic() - began, 1)})
+
+
+def _story(state: State, folder: Path, tell: _Teller) -> dict[str, Any]:
+    policy = parse_lake_policy(POLICY)
+    now = state.clock()
+    with state.spark() as spark, progress() as bars:
+        tell("planning: what may go, and why (ebb plan lake:demo)")
+        manifest = plan_lifecycle(
+            spark, state.shop, REPOSITORY, now=now, options=state.freeze_options, on_progress=bars
+        )
+        if not tell.silent:
+            show_summary(manifest)
+        run = run_folder(state.root, manifest.run_id)
+        world = world_of(
+            state.catalog.snapshot(REPOSITORY), state.catalog.store(REPOSITORY).spec, policy, now
+        )
+        for decision in (Decision.DUE, Decision.HELD):
+            key = _example(sample_decisions(run, decision, 2000))
+            tell(f"explaining an object that is {decision} (ebb explain lake:demo {key})")
+            for explanation in explain(spark, world, key)[:1]:
+                if not tell.silent:
+                    show_explanation(explanation)
+        tell(
+            f"applying: deleting {count(manifest.summary.due.objects)} objects (ebb apply {manifest.run_id})"
+        )
+        applied = apply_lifecycle(
+            spark, state.shop, manifest, options=state.apply_options(override_breaker=False), on_progress=bars
+        )
+    tell("checking, without the pipeline, that all that branch heads need is there and readable")
+    checked = check_needed(state.catalog, policy, now)
+    if checked.missing:
+        raise LiveObjectMissing(
+            f"{len(checked.missing)} needed objects are missing, first {checked.missing[0]}",
+            fix="this is a defect of Ebbtide: please report it",
+        )
+    page = folder / "report.html"
+    page.write_text(render(report_data(state, manifest.run_id)), encoding="utf-8")
+    tell(f"  {count(checked.readable)} of {count(checked.needed)} needed objects read back whole")
+    tell(f"wrote {page}")
+    freed = applied.freed
+    gone = f"{human_bytes(freed.bytes)} in {count(freed.objects)} objects"
+    tell(f"[bold]freed {gone}; nothing needed was lost[/bold]")
+    return {
+        "run_id": manifest.run_id,
+        "freed": freed,
+        "held": manifest.summary.held,
+        "needed": checked.needed,
+        "readable": checked.readable,
+        "report": str(page),
+    }
+
+
+def _example(rows: list[dict[str, Any]]) -> str:
+    """Prefer an object with more than one path, or one that another path keeps: they have more to tell."""
+    best = max(rows, key=lambda row: (str(row["reason"]).startswith("referenced"), len(row["paths"])))
+    return str(best["paths"][0])
+
+
+def _fresh_state(folder: Path) -> State:
+    if folder.exists():
+        if not (folder / MARKER).exists():
+            raise BadInput(f"{folder} is there and was not made by a demo", fix="choose another --folder")
+        shutil.rmtree(folder)
+    (folder / ".ebbtide").mkdir(parents=True)
+    (folder / MARKER).touch()
+    config = folder / "ebbtide.toml"
+    config.write_text('root = ".ebbtide"\n', encoding="utf-8")
+    return State(config)
+
+
+class _Teller:
+    """Prints the story with the seconds it took."""
+
+    def __init__(self, began: float, *, silent: bool) -> None:
+        self._began, self.silent = began, silent
+
+    def __call__(self, text: str) -> None:
+        if not self.silent:
+            body = text if text.startswith("[bold]") else safe(text)
+            say(f"[dim]{time.monotonic() - self._began:5.1f}s[/dim]  {body}")

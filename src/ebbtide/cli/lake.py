@@ -1,0 +1,212 @@
+"""`ebb lake`: repositories of the embedded catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ebbtide.cli import lake_policy
+from ebbtide.cli.console import AsJson, print_json, safe, say, table
+from ebbtide.cli.state import State
+from ebbtide.errors import BadInput
+from ebbtide.report.format import count, human_bytes
+from ebbtide.rules.instant import format_instant
+
+app = typer.Typer(no_args_is_help=True, help="Work with repositories of the embedded catalog.")
+app.add_typer(lake_policy.app, name="policy")
+
+Repo = Annotated[str, typer.Argument(help="The repository.")]
+Branch = Annotated[str, typer.Option("--branch", "-b", help="The branch.")]
+Ref = Annotated[str, typer.Argument(help="A branch, tag, commit id, or one of these with ~N.")]
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    repo: Repo,
+    namespace: Annotated[str, typer.Argument(help="A folder or s3://bucket/prefix for its objects.")],
+    default_branch: Annotated[str, typer.Option(help="The first branch.")] = "main",
+    as_json: AsJson = False,
+) -> None:
+    """Create a repository."""
+    state: State = context.obj
+    made = state.catalog.create_repository(repo, namespace, default_branch)
+    if as_json:
+        print_json(made)
+    else:
+        say(f"created {safe(made.name)} at {safe(made.namespace)}")
+
+
+@app.command("list")
+def list_repositories(context: typer.Context, as_json: AsJson = False) -> None:
+    """List repositories."""
+    state: State = context.obj
+    found = state.catalog.repositories()
+    if as_json:
+        print_json(found)
+    else:
+        rows = [(r.name, r.namespace, r.default_branch, format_instant(r.created)) for r in found]
+        table("Repositories", ("name", "namespace", "default branch", "created"), rows)
+
+
+@app.command()
+def upload(
+    context: typer.Context,
+    repo: Repo,
+    source: Annotated[Path, typer.Argument(help="A file, or a folder to upload whole.")],
+    key: Annotated[str, typer.Argument(help="The key; for a folder, what goes before each key.")] = "",
+    branch: Branch = "main",
+    as_json: AsJson = False,
+) -> None:
+    """Upload a file or a folder to a branch (staged until committed)."""
+    state: State = context.obj
+    if not source.exists():
+        raise BadInput(f"{source} is not there", fix="check the path")
+    uploaded = state.catalog.upload_many(repo, branch, _items(source, key))
+    if as_json:
+        print_json({"uploaded": uploaded, "branch": branch})
+    else:
+        say(
+            f"uploaded {count(uploaded)} objects to {safe(branch)}; next: ebb lake commit {safe(repo)} -m ..."
+        )
+
+
+def _items(source: Path, key: str) -> Iterator[tuple[str, bytes]]:
+    try:
+        if source.is_file():
+            yield key or source.name, source.read_bytes()
+            return
+        for file in sorted(path for path in source.rglob("*") if path.is_file()):
+            yield key + file.relative_to(source).as_posix(), file.read_bytes()
+    except OSError as broken:
+        raise BadInput(f"{broken.filename} cannot be read: {broken.strerror}") from None
+
+
+@app.command()
+def commit(
+    context: typer.Context,
+    repo: Repo,
+    message: Annotated[str, typer.Option("--message", "-m", help="What changed.")],
+    branch: Branch = "main",
+    as_json: AsJson = False,
+) -> None:
+    """Commit what is staged on a branch."""
+    state: State = context.obj
+    made = state.catalog.commit(repo, branch, message)
+    if as_json:
+        print_json(made)
+    else:
+        say(f"{made.id[:16]}  {safe(message)}")
+
+
+@app.command()
+def branch(
+    context: typer.Context,
+    repo: Repo,
+    name: Annotated[str | None, typer.Argument(help="A new branch; without one, list them.")] = None,
+    source: Annotated[str, typer.Option("--from", help="Where the new branch starts.")] = "main",
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the branch.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List, create or delete branches."""
+    state: State = context.obj
+    if name and delete:
+        state.catalog.delete_branch(repo, name)
+    elif name:
+        state.catalog.create_branch(repo, name, source)
+    _show_refs("Branches", state.catalog.branches(repo), as_json=as_json)
+
+
+@app.command()
+def tag(
+    context: typer.Context,
+    repo: Repo,
+    name: Annotated[str | None, typer.Argument(help="A new tag; without one, list them.")] = None,
+    source: Annotated[str, typer.Option("--from", help="What to tag.")] = "main",
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the tag.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List, create or delete tags."""
+    state: State = context.obj
+    if name and delete:
+        state.catalog.delete_tag(repo, name)
+    elif name:
+        state.catalog.create_tag(repo, name, source)
+    _show_refs("Tags", state.catalog.tags(repo), as_json=as_json)
+
+
+def _show_refs(title: str, refs: dict[str, str], *, as_json: bool) -> None:
+    if as_json:
+        print_json(refs)
+    else:
+        table(title, ("name", "commit"), [(name, head[:16]) for name, head in sorted(refs.items())])
+
+
+@app.command()
+def merge(
+    context: typer.Context,
+    repo: Repo,
+    source: Ref,
+    into: Annotated[str, typer.Option("--into", help="The branch to merge into.")] = "main",
+    message: Annotated[str | None, typer.Option("--message", "-m", help="The commit's message.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Merge a ref into a branch."""
+    state: State = context.obj
+    made = state.catalog.merge(repo, source, into, message or f"Merge {source} into {into}")
+    if as_json:
+        print_json(made)
+    else:
+        say(f"{made.id[:16]}  {safe(made.message)}")
+
+
+@app.command()
+def log(
+    context: typer.Context,
+    repo: Repo,
+    ref: Ref = "main",
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many commits.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show the commits of a ref, newest first."""
+    state: State = context.obj
+    found = list(islice(state.catalog.log(repo, ref), limit))
+    if as_json:
+        print_json(found)
+    else:
+        rows = [(c.id[:16], format_instant(c.created), c.message) for c in found]
+        table("Commits", ("id", "created", "message"), rows)
+
+
+@app.command()
+def ls(
+    context: typer.Context,
+    repo: Repo,
+    prefix: Annotated[str, typer.Argument(help="Only keys that start with this.")] = "",
+    ref: Annotated[str, typer.Option("--ref", help="A branch, tag or commit.")] = "main",
+    as_json: AsJson = False,
+) -> None:
+    """List the objects of a ref; streams, however many there are."""
+    state: State = context.obj
+    entries = state.catalog.ls(repo, ref, prefix)
+    if as_json:
+        print_json(list(entries))
+        return
+    for entry in entries:
+        say(f"{format_instant(entry.created)}  {human_bytes(entry.size):>10}  {safe(entry.key)}")
+
+
+@app.command()
+def cat(
+    context: typer.Context,
+    repo: Repo,
+    key: Annotated[str, typer.Argument(help="The object.")],
+    ref: Annotated[str, typer.Option("--ref", help="A branch, tag or commit.")] = "main",
+) -> None:
+    """Print an object's bytes; one that a run deleted says when, by which rule and run."""
+    state: State = context.obj
+    typer.echo(state.catalog.read(repo, ref, key), nl=False)

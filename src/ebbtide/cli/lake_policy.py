@@ -1,0 +1,59 @@
+"""`ebb lake policy`: a repository's lifecycle policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ebbtide.cli.console import AsJson, print_json, safe, say
+from ebbtide.cli.state import State
+from ebbtide.errors import BadInput, NotFound
+from ebbtide.lake.lifecycle.planning import policy_warnings
+from ebbtide.rules.documents import format_of, parse_document
+from ebbtide.rules.lake_policy_parser import lake_policy, parse_lake_policy, policy_hash
+
+app = typer.Typer(no_args_is_help=True, help="A repository's lifecycle policy.")
+
+Repo = Annotated[str, typer.Argument(help="The repository.")]
+
+
+@app.command("set")
+def set_policy(
+    context: typer.Context,
+    repo: Repo,
+    file: Annotated[Path, typer.Argument(help="The policy in JSON, TOML or YAML.")],
+    as_json: AsJson = False,
+) -> None:
+    """Check a policy and make it the repository's."""
+    state: State = context.obj
+    fmt = format_of(file.name)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as broken:
+        raise BadInput(f"{file} cannot be read ({broken})", fix="check the path") from None
+    policy = parse_lake_policy(text, fmt)
+    state.catalog.set_policy(repo, text, fmt)
+    warnings = policy_warnings(policy)
+    if as_json:
+        print_json({"repository": repo, "hash": policy_hash(policy), "warnings": warnings})
+        return
+    say(f"{safe(repo)} has a policy of {len(policy.rules)} rules; next: ebb plan lake:{safe(repo)}")
+    for warning in warnings:
+        say(f"[yellow]warning:[/yellow] {safe(warning)}")
+
+
+@app.command("get")
+def get_policy(context: typer.Context, repo: Repo, as_json: AsJson = False) -> None:
+    """Print the repository's policy as it was set."""
+    state: State = context.obj
+    stored = state.catalog.policy(repo)
+    if stored is None:
+        raise NotFound(f"{repo} has no policy", fix=f"set one with 'ebb lake policy set {repo} FILE'")
+    text, fmt = stored
+    if as_json:
+        lake_policy(parse_document(text, fmt))
+        print_json(parse_document(text, fmt))
+    else:
+        typer.echo(text.rstrip("\n"))

@@ -1,0 +1,137 @@
+"""The `ebb` command: which subcommands there are, and how errors become messages and exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ebbtide import __version__
+from ebbtide.cli.state import State
+from ebbtide.errors import EbbtideError
+
+COMMANDS = {
+    "init": ("init", "Set up a folder: write ebbtide.toml and the state root."),
+    "lake": ("lake", "Work with repositories of the embedded catalog."),
+    "plan": ("plan", "Decide what may be deleted (deletes nothing), or show a plan."),
+    "explain": ("explain", "Say why an object goes or stays."),
+    "apply": ("apply", "Delete what a plan says, after checking it again."),
+    "runs": ("runs", "List runs and how they ended."),
+    "report": ("report", "Write a run's report as one HTML file."),
+    "simulate": ("simulate", "Run the pipeline on a small world written by hand."),
+    "policy": ("policy", "Check and test policies."),
+    "demo": ("demo", "Build a lake and go through the whole story."),
+}
+
+EXIT_CODES = """Exit codes:
+
+0  done
+
+1  failed
+
+2  bad input: nothing was changed, correct it and try again
+
+3  stopped by a safety check: in doubt nothing is deleted
+
+4  partly applied: some items could not be deleted; apply again to finish
+"""
+
+
+class _Commands(TyperGroup):
+    """Imports a subcommand only when it is called: nobody waits for Spark to read a list of commands."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Replace the stub of the called subcommand, which only carries its help, by the real one."""
+        name, stub, rest = super().resolve_command(ctx, args)
+        if stub is None:
+            return name, stub, rest
+        module = importlib.import_module(f"ebbtide.cli.{COMMANDS[stub.name or ''][0]}")
+        return name, typer.main.get_command(module.app), rest
+
+
+app = typer.Typer(
+    cls=_Commands,
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _name, (_, _help) in COMMANDS.items():
+    app.command(_name, help=_help)(lambda: None)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"ebb {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def ebb(
+    context: typer.Context,
+    config: Annotated[Path | None, typer.Option(help="The configuration file (ebbtide.toml).")] = None,
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Ebbtide decides which stored data may be forgotten, shows why, and forgets it safely."""
+    context.obj = State(config)
+
+
+def main() -> None:
+    """Run the command line; every error is a message and an exit code, never a traceback."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out for each way a command can end
+    """Run one command and give its exit code."""
+    try:
+        result: Any = typer.main.get_command(app).main(arguments, prog_name="ebb", standalone_mode=False)
+    except EbbtideError as error:
+        _complain(error)
+        return error.exit_code
+    except typer.Exit as ended:
+        return ended.exit_code
+    except typer.TyperException as wrong:
+        print(f"error: {_words(wrong)}\n  what to do: see 'ebb --help'", file=sys.stderr)
+        return 2
+    except (typer.Abort, KeyboardInterrupt):
+        print("interrupted; nothing is lost, run the same command again to go on", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as defect:  # noqa: BLE001 - the last resort, so that nobody meets a traceback
+        return _report_defect(defect)
+    return result if isinstance(result, int) else 0
+
+
+def _complain(error: EbbtideError) -> None:
+    print(f"error: {error.what or error}", file=sys.stderr)
+    if error.why:
+        print(f"  why: {error.why}", file=sys.stderr)
+    if error.fix:
+        print(f"  what to do: {error.fix}", file=sys.stderr)
+
+
+def _words(wrong: typer.TyperException) -> str:
+    return str(wrong.format_message()) if hasattr(wrong, "format_message") else str(wrong)
+
+
+def _report_defect(defect: Exception) -> int:
+    if os.environ.get("EBBTIDE_TRACEBACK"):
+        traceback.print_exception(defect)
+    words = str(defect).splitlines() or [""]
+    print(
+        f"error: an unexpected {type(defect).__name__}: {words[0]}\n"
+        "  why: this is a defect of Ebbtide; it stopped where it was\n"
+        "  what to do: run again with EBBTIDE_TRACEBACK=1 and report what it prints",
+        file=sys.stderr,
+    )
+    return 1

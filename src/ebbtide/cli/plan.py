@@ -1,0 +1,128 @@
+"""`ebb plan`: decide what may be deleted, and look at what was decided."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from ebbtide.cli.console import AsJson, Master, Now, out, progress, safe, say, table
+from ebbtide.cli.state import State, instant, lake_target
+from ebbtide.engine.layout import run_folder
+from ebbtide.engine.reading import Row, sample_decisions, stream_decisions
+from ebbtide.lake.lifecycle.job import plan_lifecycle
+from ebbtide.plan.decision import Decision
+from ebbtide.plan.manifest import Manifest, Tally
+from ebbtide.report.format import count, human_bytes, percent
+from ebbtide.rules.instant import format_instant
+
+
+class _TargetOrShow(TyperGroup):
+    """Lets `ebb plan lake:REPO` and `ebb plan show PLAN` stand side by side."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read anything that is no subcommand as the target of a new plan."""
+        if args and args[0] not in {*self.commands, "--help", "-h"}:
+            args = ["make", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(cls=_TargetOrShow, no_args_is_help=True, help="Decide what may be deleted.")
+
+
+@app.command("make")
+def make(
+    context: typer.Context,
+    target: Annotated[str, typer.Argument(help="lake:REPO")],
+    now: Now = None,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a plan for a target (also: ebb plan lake:REPO). Nothing is deleted."""
+    state: State = context.obj
+    name = lake_target(target)
+    moment = instant(now, state.clock)
+    state.catalog.repository(name)
+    with state.spark(master) as spark, progress() as report:
+        manifest = plan_lifecycle(
+            spark, state.shop, name, now=moment, options=state.freeze_options, on_progress=report
+        )
+    if as_json:
+        print(manifest.to_json())
+        return
+    show_summary(manifest)
+    say(f"next: ebb plan show {manifest.run_id} --all | ebb apply {manifest.run_id}")
+
+
+@app.command("show")
+def show(
+    context: typer.Context,
+    plan: Annotated[str, typer.Argument(help="A run's number, or 'latest'.")],
+    every: Annotated[bool, typer.Option("--all", help="Stream every row.")] = False,
+    held: Annotated[bool, typer.Option("--held", help="Show what is held, not what is due.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show a plan: counts and bytes by rule, prefix and branch, and a sample or all of its rows."""
+    state: State = context.obj
+    folder = run_folder(state.root, state.run_id(plan))
+    manifest = folder.read_manifest()
+    wanted = Decision.HELD if held else Decision.DUE
+    if every:
+        for row in stream_decisions(folder, wanted):
+            _print_row(row, as_json=as_json)
+        return
+    if as_json:
+        print(manifest.to_json())
+        return
+    show_summary(manifest)
+    rows = sample_decisions(folder, wanted, 10)
+    for row in rows:
+        _print_row(row, as_json=False)
+    if rows:
+        say(f"[dim]the first {len(rows)} rows; --all streams every one[/dim]")
+
+
+def show_summary(manifest: Manifest) -> None:
+    """Print what a plan amounts to."""
+    summary = manifest.summary
+    say(
+        f"[bold]Plan {manifest.run_id}[/bold] for {safe(manifest.target)} at {format_instant(manifest.now)}"
+        f"  [dim]{manifest.plan_hash[:16]}[/dim]"
+    )
+    say(
+        f"  would delete [bold]{count(summary.due.objects)} objects, {human_bytes(summary.due.bytes)}[/bold]"
+        f" ({percent(summary.due.objects, summary.known_objects)} of {count(summary.known_objects)} known)"
+    )
+    say(f"  holds {count(summary.held.objects)} objects, {human_bytes(summary.held.bytes)}, that rules touch")
+    for warning in manifest.warnings:
+        say(f"  [yellow]warning:[/yellow] {safe(warning)}")
+    for reason in manifest.breaker:
+        say(f"  [red]breaker:[/red] {safe(reason)}; to apply it needs --override-breaker")
+    out().print()
+    _tallies("By rule", summary.by_rule)
+    _tallies("By prefix", summary.by_prefix)
+    _tallies("By branch", summary.by_branch)
+    _tallies("By age", summary.by_age)
+    _tallies("Held because", summary.held_by_reason)
+
+
+def _tallies(title: str, tallies: tuple[Tally, ...]) -> None:
+    if tallies:
+        rows = [(tally.label, count(tally.objects), human_bytes(tally.bytes)) for tally in tallies]
+        table(title, ("", "objects", "bytes"), rows, numbers=(1, 2))
+
+
+def _print_row(row: Row, *, as_json: bool) -> None:
+    if as_json:
+        keys = ("address", "decision", "deadline", "reason", "held_by", "paths", "rules", "size")
+        plain = {key: row[key] for key in keys}
+        plain["deadline"] = format_instant(row["deadline"])
+        print(json.dumps(plain, ensure_ascii=False))
+        return
+    why = row["held_by"] if row["decision"] == Decision.HELD else ", ".join(row["rules"])
+    say(
+        f"{row['decision']:4}  {human_bytes(row['size']):>10}  {format_instant(row['deadline']):20}"
+        f"  {safe(', '.join(row['paths']))}  [dim]{safe(why)}  {safe(row['address'])}[/dim]"
+    )

@@ -1,0 +1,142 @@
+"""
+Gathering judged rows: what many versions of a stretch of keys have in common leaves the executor once.
+
+A commit that changes one key rewrites a whole range, so a history holds the same (key, address) pairs many
+times over. Rows are kept small while they are gathered: instead of its verdict each carries the number of a
+*case*, and rows that agree in everything are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.plan.decision import HoldReason
+from ebbtide.rules.instant import MICROSECONDS_A_DAY, NEVER, to_micros
+
+NEVER_MICROS = to_micros(NEVER)
+_MAX_DAYS = NEVER_MICROS // MICROSECONDS_A_DAY
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+_ROWS = pa.schema(
+    [
+        ("world", pa.int32()),
+        ("address", pa.string()),
+        ("key", pa.string()),
+        ("created", _TIMESTAMP),
+        ("size", pa.int64()),
+        ("lapse", _TIMESTAMP),
+        ("lapsed", pa.bool_()),
+        ("rules", pa.list_(pa.string())),
+        ("holder", pa.string()),
+        ("why", pa.string()),
+    ]
+)
+_BATCH = 65_536
+
+
+@dataclass(frozen=True)
+class Case:
+    """A verdict as rows refer to it. The holder is only an example of its class, unless all are named."""
+
+    days: int | None
+    rules: tuple[str, ...]
+    why: str
+    referrer: str
+    holder: str
+    named: bool = False
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """What makes two cases the same: the treatment, not the name of one who is treated so."""
+        return (self.days, self.rules, self.why, self.referrer, self.holder if self.named else "")
+
+
+@dataclass
+class Gathered:
+    """The rows of one stretch of keys, from all the ranges that cover it."""
+
+    rows: int = 0
+    _world: int = -1
+    _now: int = 0
+    _max_key: str = ""
+    _tables: list[Any] = field(default_factory=list)
+    _numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
+    _cases: list[Case] = field(default_factory=list)
+
+    def is_apart(self, world: int, min_key: str) -> bool:
+        """Tell whether a range shares no keys with what was gathered so far."""
+        return bool(self._tables) and (world != self._world or min_key > self._max_key)
+
+    def reach(self, world: int, max_key: str) -> None:
+        """Note how far the gathered ranges go."""
+        self._max_key = max(self._max_key, max_key) if world == self._world else max_key
+        self._world = world
+
+    def add(self, world: int, now: int, part: Any, case: Case) -> None:
+        """Add the rows of a segment, all of one case."""
+        if not part.num_rows:
+            return
+        self._now, self._world = now, world
+        number = self._number(case)
+        codes = np.full(part.num_rows, number, dtype=np.int32)
+        doubtful = np.asarray(part.column("doubtful"))
+        if doubtful.any():
+            codes[doubtful] = self._number(
+                Case(None, case.rules, str(HoldReason.SPELLING), case.referrer, case.holder)
+            )
+        self._tables.append(part.drop_columns(["doubtful"]).append_column("case", pa.array(codes)))
+        self.rows += part.num_rows
+
+    def flush(self) -> Iterator[Any]:
+        """Hand on what was gathered, each distinct row once."""
+        if not self._tables:
+            return
+        columns = ["key", "address", "created", "size", "case"]
+        together = pa.concat_tables(self._tables).select(columns)
+        if len(self._tables) > len(self._cases):
+            together = together.group_by(columns, use_threads=False).aggregate([]).select(columns)
+        for batch in together.combine_chunks().to_batches(max_chunksize=_BATCH):
+            yield self._expanded(batch)
+        self.rows, self._max_key = 0, ""
+        self._tables, self._numbers, self._cases = [], {}, []
+
+    def _number(self, case: Case) -> int:
+        number = self._numbers.setdefault(case.signature, len(self._cases))
+        if number == len(self._cases):
+            self._cases.append(case)
+        return number
+
+    def _expanded(self, batch: Any) -> Any:
+        codes = batch.column("case")
+        numbers = np.asarray(codes)
+        lapse = lapse_micros(batch.column("created"), np.array([_days(c) for c in self._cases])[numbers])
+        columns = {
+            "world": pa.repeat(pa.scalar(self._world, pa.int32()), batch.num_rows),
+            "address": batch.column("address"),
+            "key": batch.column("key"),
+            "created": batch.column("created"),
+            "size": batch.column("size"),
+            "lapse": pa.array(lapse, _TIMESTAMP),
+            "lapsed": pa.array(lapse <= self._now),
+            "rules": pa.array([c.rules for c in self._cases], pa.list_(pa.string())).take(codes),
+            "holder": pa.array([c.holder for c in self._cases], pa.string()).take(codes),
+            "why": pa.array([c.why for c in self._cases], pa.string()).take(codes),
+        }
+        return pa.RecordBatch.from_arrays([columns[name] for name in _ROWS.names], schema=_ROWS)
+
+
+def _days(case: Case) -> int:
+    return _MAX_DAYS + 1 if case.days is None else min(case.days, _MAX_DAYS + 1)
+
+
+def lapse_micros(created: Any, days: Any) -> Any:
+    """Give each row's lapse: the next midnight after it was written, plus its days; too many are never."""
+    micros = np.asarray(pc.cast(created, pa.int64()))
+    midnights = -(-micros // MICROSECONDS_A_DAY)
+    lapse = np.minimum((midnights + days) * MICROSECONDS_A_DAY, NEVER_MICROS)
+    return np.where(days > _MAX_DAYS, NEVER_MICROS, lapse)

@@ -1,0 +1,89 @@
+"""The figures at the top of the page: four numbers, and the tide line that sets them against the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ebbtide.plan.decision import Outcome
+from ebbtide.plan.manifest import Summary, Tally
+from ebbtide.report.format import count, human_bytes, percent, plural
+from ebbtide.report.results import Results
+from ebbtide.report.story import Headline, tally_of
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number with its label and a line that puts it in place."""
+
+    id: str
+    label: str
+    value: str
+    note: str
+    tone: str = "plan"
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """One part of the tide line; where it starts and how long it is, in percent."""
+
+    kind: str
+    label: str
+    objects: str
+    share: str
+    start: float
+    width: float
+
+
+def figures(
+    summary: Summary, head: Headline, found: Results, outcomes: Mapping[str, Tally]
+) -> tuple[Figure, ...]:
+    """Pick the four numbers that answer: how much, what stays, out of what, and is anything wrong."""
+    due, held = summary.due, summary.held
+    taken = percent(due.objects, summary.known_objects)
+    return (
+        _freed(due, head, outcomes),
+        Figure(
+            "held", "Held", human_bytes(held.bytes), f"{plural(held.objects, 'object')} kept for a reason"
+        ),
+        Figure("known", "Known objects", count(summary.known_objects), f"this plan takes {taken} of them"),
+        _attention(head, found),
+    )
+
+
+def _freed(due: Tally, head: Headline, outcomes: Mapping[str, Tally]) -> Figure:
+    if not head.attempted:
+        return Figure("freed", "Would free", human_bytes(due.bytes), plural(due.objects, "object"), "sea")
+    deleted = tally_of(outcomes, Outcome.DELETED)
+    note = f"{plural(deleted.objects, 'object')} of {count(due.objects)} planned"
+    return Figure("freed", "Freed", human_bytes(deleted.bytes), note, "sea")
+
+
+def _attention(head: Headline, found: Results) -> Figure:
+    label = "Need attention"
+    if found.attention:
+        parts = [f"{row.objects} {row.label}" for row in found.rows if row.tone == "bad"]
+        return Figure("attention", label, count(found.attention), ", ".join(parts), "bad")
+    note = "no object was refused or failed" if head.attempted else "nothing was attempted yet"
+    return Figure("attention", label, "0", note, "good" if head.attempted else "plan")
+
+
+def tide(summary: Summary, *, attempted: bool) -> tuple[Stretch, ...]:
+    """Lay what goes, what is held and the rest end to end; counts may be estimates, so none overflows."""
+    due, held = summary.due.objects, summary.held.objects
+    whole = max(summary.known_objects, due + held)
+    if not whole:
+        return ()
+    parts = (
+        ("goes", "Planned to go" if attempted else "Would go", due),
+        ("held", "Held", held),
+        ("rest", "Other known objects", whole - due - held),
+    )
+    stretches, start = [], 0.0
+    for kind, label, objects in parts:
+        width = round(100 * objects / whole, 3)
+        stretches.append(
+            Stretch(kind, label, count(objects), percent(objects, whole), round(start, 3), width)
+        )
+        start += width
+    return tuple(stretches)

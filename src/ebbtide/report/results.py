@@ -1,0 +1,84 @@
+"""What really happened, outcome by outcome, and whether that accounts for the whole plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ebbtide.ledger.runs import RunState
+from ebbtide.plan.decision import Outcome
+from ebbtide.plan.manifest import Tally
+from ebbtide.report.format import count, human_bytes, plural, printable
+from ebbtide.report.story import tally_of
+
+_MEANINGS: Mapping[str, str] = {
+    Outcome.DELETED: "Gone, and its space is free.",
+    Outcome.ABSENT: "Was already gone when its turn came. Nothing to do.",
+    Outcome.CHANGED: "Needed or rewritten since the plan was made, so it was left alone.",
+    Outcome.DENIED: "The store refused for want of permission. Still there; grant it, then apply again.",
+    Outcome.FAILED: "The store failed, even after retries. Still there; apply again.",
+}
+_TONES: Mapping[str, str] = {Outcome.DELETED: "good", Outcome.DENIED: "bad", Outcome.FAILED: "bad"}
+
+
+@dataclass(frozen=True)
+class OutcomeRow:
+    """One outcome: how often, how much, and what it means."""
+
+    label: str
+    objects: str
+    size: str
+    meaning: str
+    tone: str
+    is_none: bool
+
+
+@dataclass(frozen=True)
+class Results:
+    """All outcomes, the sum in words, and whether that sum is as it should be."""
+
+    rows: tuple[OutcomeRow, ...]
+    sum_text: str
+    sum_tone: str
+    attention: int
+
+
+def results(state: str, due: Tally, outcomes: Mapping[str, Tally]) -> Results:
+    """Lay out the outcomes in their usual order; one that nobody expected comes last, never left out."""
+    labels = [str(outcome) for outcome in Outcome]
+    labels += [label for label in outcomes if label not in labels]
+    recorded = sum(tally.objects for tally in outcomes.values())
+    text, tone = _sum(state, due.objects, recorded)
+    return Results(
+        rows=tuple(_row(label, tally_of(outcomes, label)) for label in labels),
+        sum_text=text,
+        sum_tone=tone,
+        attention=sum(tally_of(outcomes, outcome).objects for outcome in Outcome if not outcome.is_final),
+    )
+
+
+def _row(label: str, tally: Tally) -> OutcomeRow:
+    return OutcomeRow(
+        label=printable(label),
+        objects=count(tally.objects),
+        size=human_bytes(tally.bytes),
+        meaning=_MEANINGS.get(label, "Not an outcome that this version of Ebbtide knows."),
+        tone=_TONES.get(label, "plan") if tally.objects else "none",
+        is_none=not tally.objects,
+    )
+
+
+def _sum(state: str, planned: int, recorded: int) -> tuple[str, str]:
+    text = f"{plural(recorded, 'outcome')} for {plural(planned, 'planned object')}"
+    if recorded == planned:
+        return f"{text}: they add up.", "good"
+    if recorded > planned or state == RunState.SUCCEEDED:
+        return (
+            f"{text}: they do not add up. This is a defect of Ebbtide; keep this page and report it.",
+            "bad",
+        )
+    missing = plural(planned - recorded, "object has", "objects have")
+    caution = (
+        "Outcomes are recorded wave by wave: an interrupted wave may have deleted more than stands here."
+    )
+    return f"{text}: {missing} no outcome yet. {caution}", "busy"
