@@ -171,7 +171,7 @@ def _finish(ledger: Ledger, manifest: Manifest, applied: Applied) -> None:
     kind = PartlyApplied if applied.freed.objects else StoreError
     raise kind(
         f"run {manifest.run_id}: {failed}",
-        why="the outcomes say why for each ('ebb report' or 'ebb plan show --outcomes')",
+        why=f"the outcomes say why for each (ebb report {manifest.run_id})",
         fix=f"put that right, then run 'ebb apply {manifest.run_id}' again: it does the rest",
     )
 

@@ -11,6 +11,7 @@ from ebbtide.errors import PolicyError
 from ebbtide.rules.documents import nearest, parse_document
 from ebbtide.rules.lake_policy import LakePolicy, LakeRule
 
+MOST_DAYS = 2**31 - 1
 FIELDS = ("prefix", "days", "enabled", "branch_days", "tag_days")
 
 
@@ -84,12 +85,6 @@ def _prefix(where: str, body: dict[str, Any]) -> str:
     prefix = body["prefix"]
     if not isinstance(prefix, str):
         raise PolicyError(f"{where}: prefix is {_kind(prefix)}", fix='write "prefix": "raw/"')
-    if prefix.startswith("/"):
-        raise PolicyError(
-            f"{where}: prefix {prefix!r} begins with a slash",
-            why="keys do not, so it would match nothing",
-            fix=f"write {prefix.lstrip('/')!r}",
-        )
     return prefix
 
 
@@ -116,6 +111,8 @@ def _days(where: str, name: str, value: Any) -> int:
             why="an object cannot live less than a day",
             fix="use 1 or more; to stop a rule set enabled to false",
         )
+    if value > MOST_DAYS:
+        raise PolicyError(f"{where}: {name} is {value}, which is too many", fix="leave the rule out")
     return value
 
 

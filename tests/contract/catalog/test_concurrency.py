@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ebbtide.errors import AlreadyExists, NotFound, Refused
-from ebbtide.lake.catalog import committing
+from ebbtide.lake.catalog import committing, history
 from ebbtide.lake.catalog.ranges import COMMITTED, STAGED, read_metarange, read_range
 
 
@@ -185,6 +185,29 @@ def _reachable(catalog, snapshot):
         for info in read_metarange(store, folder, metarange_id)
         for key in read_range(store, folder, info, ["key"]).column("key").to_pylist()
     }
+
+
+def test_a_commit_in_the_middle_of_a_snapshot_hides_nothing(catalog, monkeypatch):
+    """
+    A snapshot that has read the commits and not yet the staging still sees what was staged at its start.
+
+    If it did not, what is committed in between would be in neither, and a run would sweep it.
+    """
+    catalog.upload("lake", "main", "a", b"")
+    sequence = catalog.sequence("lake")
+    real = history.all_commits
+
+    def then_commit(*args):
+        found = real(*args)
+        catalog.commit("lake", "main", "m")
+        catalog.upload("lake", "main", "b", b"")
+        return found
+
+    monkeypatch.setattr(history, "all_commits", then_commit)
+    snapshot = catalog.snapshot("lake")
+
+    assert {"a"} == _reachable(catalog, snapshot)
+    assert (sequence, 1) == (snapshot.sequence, len(snapshot.commits))
 
 
 def test_a_snapshot_is_of_one_moment_while_writers_run(catalog):

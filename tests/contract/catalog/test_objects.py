@@ -28,7 +28,7 @@ def test_an_upload_is_staged_with_its_time_size_and_checksum(catalog, clock):
 
 def test_a_physical_address_names_repository_branch_and_partition(catalog):
     """An address is repos/<repo>/branches/<branch>/<partition>/<object>, all safe in a path."""
-    catalog.create_branch("lake", "feature/x y".replace(" ", "."), "main")
+    catalog.create_branch("lake", "feature/x.y", "main")
 
     parts = catalog.upload("lake", "feature/x.y", "k", b"1").address.split("/")
 

@@ -40,7 +40,11 @@ class Resolved:
 
 def repository(connection: Connection, name: str) -> Repository:
     """Find a repository by name."""
-    return _repository(connection, select(schema.repositories), name)
+    table = schema.repositories
+    row = connection.execute(select(table).where(table.c.name == name)).first()
+    if row is None:
+        raise NotFound(f"there is no repository {name!r}", fix="create it, or list those that there are")
+    return to_repository(row)
 
 
 def lock_repository(connection: Connection, name: str) -> tuple[Repository, int]:
@@ -73,14 +77,6 @@ def to_repository(row: Row[Any]) -> Repository:
         created=from_micros(row.created),
         range_keys=row.range_keys,
     )
-
-
-def _repository(connection: Connection, statement: Any, name: str) -> Repository:
-    """Find one repository, or say that it is not there."""
-    row = connection.execute(statement.where(schema.repositories.c.name == name)).first()
-    if row is None:
-        raise NotFound(f"there is no repository {name!r}", fix="create it, or list those that there are")
-    return to_repository(row)
 
 
 def find_branch(connection: Connection, repo: Repository, name: str) -> Branch | None:
