@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 import stat
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -27,6 +29,8 @@ from ebbtide.store.local_walk import TEMPORARY, walk
 
 _ROWS = 16_384
 _TRIES = 100
+_CHECK_AGAIN_AFTER = 1.0
+_MOST_CHECKED = 4096
 
 
 class LocalStore:
@@ -44,6 +48,7 @@ class LocalStore:
         self.spec = StoreSpec(place.url, dict(spec.options))
         self._root = os.path.realpath("/" + place.path)
         self._temporary = f"{self._root}/{TEMPORARY}"
+        self._checked: dict[str, float] = {}
         self._fsync = spec.options.get("fsync", "no") == "yes"
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[RecordBatch]:
@@ -75,10 +80,9 @@ class LocalStore:
         """Write to a temporary file and rename it, so that a reader sees the old or the new content."""
 
         def fill(temporary: str) -> None:
-            with open(temporary, "xb") as file:  # noqa: PTH123 (text paths throughout)
-                file.write(data)
+            with open(temporary, "xb", buffering=0) as file:  # noqa: PTH123 (text paths throughout)
+                _write_all(file, data)
                 if self._fsync:
-                    file.flush()
                     os.fsync(file.fileno())
 
         return self._put(key, fill)
@@ -102,14 +106,23 @@ class LocalStore:
         path = f"{self._root}/{key}"
         if "" in key.split("/") or key.split("/", 1)[0] == TEMPORARY:
             raise AddressError(f"{key!r} is no usable key", why="a folder cannot hold such a name")
-        parent = path[: path.rfind("/")]
-        if os.path.realpath(parent) != parent:
+        self._check_folder(key, path[: path.rfind("/")])
+        return path
+
+    def _check_folder(self, key: str, folder: str) -> None:
+        """Refuse a folder that is reached through a link; one look a second is enough."""
+        now = time.monotonic()
+        if self._checked.get(folder, 0.0) > now:
+            return
+        if os.path.realpath(folder) != folder:
             raise AddressError(
                 f"{key!r} is no usable key",
                 why="a symbolic link on its path may lead outside the store",
                 fix="replace the link by the folder itself",
             )
-        return path
+        if len(self._checked) > _MOST_CHECKED:
+            self._checked.clear()
+        self._checked[folder] = now + _CHECK_AGAIN_AFTER
 
     def _put(self, key: str, fill: Callable[[str], object], source: str = "") -> ObjectInfo:
         """Fill a temporary file and move it into place; nothing is left behind if that fails."""
@@ -120,15 +133,17 @@ class LocalStore:
                 fill(temporary)
                 info = os.lstat(temporary)
             with _translated(key, clash=_clash(key)):
-                _into_place(path, lambda: os.replace(temporary, path))  # noqa: PTH105
-        finally:
+                _into_place(path, lambda: _appear(temporary, path))
+        except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)  # noqa: PTH108
+            raise
         return _describe(key, info)
 
     def _temporary_name(self) -> str:
         """Name a file that nobody else uses, on the same disk, so that a rename is atomic."""
-        os.makedirs(self._temporary, exist_ok=True)  # noqa: PTH103
+        if not os.path.isdir(self._temporary):  # noqa: PTH112
+            os.makedirs(self._temporary, exist_ok=True)  # noqa: PTH103
         return f"{self._temporary}/{uuid.uuid4().hex}"
 
     def _delete_one(self, request: DeleteRequest) -> DeleteResult:
@@ -187,22 +202,45 @@ class LocalStore:
                 parent = os.path.dirname(parent)  # noqa: PTH120
 
 
+def _write_all(file: io.FileIO, data: bytes) -> None:
+    """Write everything; one call may write less, and never more than two gigabytes."""
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) or 0 :]
+
+
+def _appear(temporary: str, path: str) -> None:
+    """
+    Give a finished file its name, atomically.
+
+    A new name is linked, which is several times faster than a rename between folders; a name that is
+    taken, or a disk without links, needs the rename.
+    """
+    try:
+        os.link(temporary, path)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        os.replace(temporary, path)  # noqa: PTH105
+    else:
+        os.unlink(temporary)  # noqa: PTH108
+
+
 def _into_place(path: str, move: Callable[[], None]) -> None:
     """
-    Make the folder and move the file in, again if a delete removed the empty folder in between.
+    Move the file in, and make the folder where there is none, again if a delete removes it in between.
 
     makedirs says "exists" also of a folder that vanished while it looked, so that too is tried again.
     """
     for left in reversed(range(_TRIES)):
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
-        except (FileNotFoundError, FileExistsError):
-            if not left:
-                raise
-            continue
-        try:
             return move()
         except FileNotFoundError:
+            if not left:
+                raise
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
+        except (FileNotFoundError, FileExistsError):
             if not left:
                 raise
     return None

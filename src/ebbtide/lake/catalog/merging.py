@@ -19,7 +19,7 @@ from ebbtide.lake.catalog.ranges import COMMITTED, Table, read_range, write_rang
 from ebbtide.lake.catalog.segments import Segment, overlaid
 from ebbtide.store.base import Store
 
-RANGE_KEYS = 50_000
+RANGE_KEYS = 10_000
 
 
 class RangeWriter:

@@ -17,7 +17,7 @@ class Repository:
     """Canonical URL of the folder or bucket prefix that holds its objects and metadata."""
     default_branch: str
     created: datetime
-    range_keys: int = 50_000
+    range_keys: int = 10_000
     """About how many keys a range holds; fixed for ever, so that content alone decides the ranges."""
 
 

@@ -1,0 +1,244 @@
+"""Plans that were altered, or whose target is no longer what it was: nothing is deleted by them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sqlalchemy import delete, update
+from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake
+
+from ebbtide.errors import EbbtideError, MetadataError, NotFound, StalePlan
+from ebbtide.lake.catalog import schema
+from ebbtide.ledger.runs import RunState
+from ebbtide.plan.manifest import Manifest
+
+pytestmark = pytest.mark.spark
+
+OTHER_DAYS = {"old-raw": {"prefix": "raw/", "days": 31}}
+
+
+def refusal(lake: Lake, manifest: Manifest, kind: type[EbbtideError]) -> EbbtideError:
+    """Apply a plan that must be refused, see that no object is gone, and give the error."""
+    before = lake.stored()
+    with pytest.raises(kind) as refused:
+        lake.apply(manifest)
+
+    assert kind is type(refused.value)
+    assert before == lake.stored()
+    assert {} == lake.outcomes(manifest)
+    return refused.value
+
+
+def plan_files(lake: Lake, manifest: Manifest) -> list[Path]:
+    """Give the Parquet files of a plan that hold rows."""
+    return sorted(lake.folder(manifest).plan.rglob("*.parquet"))
+
+
+def rewritten(file: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Change the rows of a Parquet file, as somebody with an editor for it would."""
+    pq.write_table(change(pq.ParquetFile(file).read()), file)
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+
+def with_column(name: str, value: Callable[[object], object]) -> Callable[[pa.Table], pa.Table]:
+    """Make a change of every value of one column."""
+
+    def change(table: pa.Table) -> pa.Table:
+        index = table.schema.get_field_index(name)
+        values = [value(old) for old in table.column(name).to_pylist()]
+        return table.set_column(index, name, pa.array(values, table.schema.field(name).type))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"digest": "0" * 64},
+        {"policy_hash": "0" * 64},
+        {"target_uid": "another"},
+        {"collector": "another"},
+        {"namespace": "file:///elsewhere"},
+        {"policy": "{}"},
+        {"waves": 0},
+        {"now": "2026-02-09T12:00:00Z"},
+        {"made_at": "2026-02-11T12:00:00Z"},
+        {"snapshot": {"sequence": 10_000}},
+        {"breaker": ["none"]},
+        {"format": 2},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_an_altered_manifest_is_refused(lake, change):
+    """Whatever of a manifest is altered, it cannot be read any more, so nothing can be deleted by it."""
+    file = lake.folder(lake.plan()).manifest_file
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(MetadataError):
+        lake.folder_of(1).read_manifest()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"plan_hash": 1}', "\0"])
+def test_a_manifest_that_is_no_manifest_is_refused(lake, tmp_path, text):
+    """A cut or foreign manifest is a damaged plan, never an empty one."""
+    folder = lake.folder_of(1)
+    folder.path.mkdir(parents=True)
+    folder.manifest_file.write_text(text)
+    with pytest.raises(MetadataError, match="What to do: make a new plan"):
+        folder.read_manifest()
+
+
+def test_a_manifest_that_the_ledger_does_not_know_is_refused(lake):
+    """A manifest whose hash fits itself, but is not the one that was recorded when it was planned, is refused."""
+    manifest = lake.plan()
+    lake.day(41)
+    other = lake.plan()
+    forged = Manifest(**{**vars(other), "run_id": manifest.run_id, "digest": "0" * 64})
+    refused = refusal(lake, forged, MetadataError)
+
+    assert RunState.PLANNED == lake.state(manifest)
+    assert "make a new plan" in refused.fix
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        with_column("address", lambda old: old[:-1] + "x"),
+        with_column("deadline", lambda old: old.replace(year=2000)),
+        with_column("rules", lambda _old: ["another"]),
+        with_column("hash", lambda old: old + 1),
+        lambda table: table.slice(1),
+        lambda table: pa.concat_tables([table, table.slice(0, 1)]),
+        lambda table: table.drop_columns(["hash"]),
+        lambda table: table.set_column(1, "address", pa.array(range(table.num_rows))),
+    ],
+    ids=["address", "deadline", "rules", "hash", "fewer", "more", "no-hash", "type"],
+)
+def test_an_altered_plan_table_is_refused(lake, change):
+    """A plan table with other rows than were planned stops the run before the first delete."""
+    manifest = lake.plan()
+    rewritten(plan_files(lake, manifest)[0], change)
+    refused = refusal(lake, manifest, MetadataError)
+
+    assert RunState.PLANNED == lake.state(manifest)
+    assert "make a new plan" in str(refused)
+
+
+def cut_in_half(file: Path) -> None:
+    """Lose the second half of a file."""
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+
+
+def to_another_wave(file: Path) -> None:
+    """Give the rows of a wave another number."""
+    file.parent.rename(file.parent.with_name("wave=9"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [Path.unlink, cut_in_half, lambda file: file.write_bytes(b""), to_another_wave],
+    ids=["removed", "cut", "emptied", "wave"],
+)
+def test_a_damaged_plan_table_is_refused(lake, damage):
+    """A plan table of which a file is gone, cut or misplaced stops the run before the first delete."""
+    manifest = lake.plan(wave_size=3)
+    damage(plan_files(lake, manifest)[-1])
+    refusal(lake, manifest, MetadataError)
+
+    assert RunState.PLANNED == lake.state(manifest)
+
+
+def change_policy(lake: Lake) -> None:
+    """Give the rule other days."""
+    lake.policy(OTHER_DAYS)
+
+
+def break_policy(lake: Lake) -> None:
+    """Put something into the catalog that is no policy."""
+    lake.catalog.set_policy(REPOSITORY, "{ no policy", "json")
+
+
+def remove_policy(lake: Lake) -> None:
+    """Take all policies out of the catalog."""
+    with lake.catalog._database.writing() as connection:
+        connection.execute(delete(schema.policies))
+
+
+def recreate(lake: Lake) -> None:
+    """Put another repository in the place of the old one, with the same policy."""
+    namespace = lake.catalog.repository(REPOSITORY).namespace
+    lake.catalog.delete_repository(REPOSITORY)
+    lake.catalog.create_repository(REPOSITORY, namespace)
+    lake.policy(RAW_30_DAYS)
+
+
+def move_namespace(lake: Lake) -> None:
+    """Point the repository at another folder."""
+    elsewhere = lake.catalog.repository(REPOSITORY).namespace + "-moved"
+    with lake.catalog._database.writing() as connection:
+        connection.execute(update(schema.repositories).values(namespace=elsewhere))
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (change_policy, "the policy of lake:lake was changed"),
+        (break_policy, "the policy of lake:lake can no longer be read"),
+        (remove_policy, "the policy of lake:lake was removed"),
+        (recreate, "lake:lake is now another repository of the same name"),
+        (move_namespace, "lake:lake moved from file:///"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_plan_whose_target_changed_is_stale(lake, tmp_path, change, found):
+    """A plan for another policy, namespace or repository of the same name is stale; nothing is deleted."""
+    manifest = lake.plan()
+    before = sorted((tmp_path / "objects").rglob("*"))
+    change(lake)
+    with pytest.raises(StalePlan, match=found) as stale:
+        lake.apply(manifest)
+    data = {path for path in before if "_lakefs" not in path.parts}
+
+    assert data <= set((tmp_path / "objects").rglob("*"))
+    assert (3, RunState.PLANNED) == (stale.value.exit_code, lake.state(manifest))
+
+
+def test_a_policy_spelled_differently_is_the_same_policy(lake):
+    """A policy that was only written anew, with the same meaning, does not make a plan stale."""
+    manifest = lake.plan()
+    lake.catalog.set_policy(REPOSITORY, "old-raw: {enabled: true, days: 30, prefix: raw/}", "yaml")
+
+    assert 5 == lake.apply(manifest).freed.objects
+
+
+def test_a_plan_whose_repository_is_gone_finds_nothing(lake):
+    """A plan for a repository that was deleted says so and is not applied."""
+    manifest = lake.plan()
+    lake.catalog.delete_repository(REPOSITORY)
+    with pytest.raises(NotFound):
+        lake.apply(manifest)
+
+    assert RunState.PLANNED == lake.state(manifest)
+
+
+def test_a_policy_that_changes_between_waves_stops_the_rest(lake):
+    """Waves that come after a change of policy are not begun; the run failed and its outcomes are those before."""
+    manifest = lake.plan(wave_size=1)
+    before = lake.stored()
+
+    def change(step: str) -> None:
+        if step == "wave 1 finished":
+            lake.policy(OTHER_DAYS)
+
+    with pytest.raises(StalePlan, match="was changed"):
+        lake.apply(manifest, on_step=change)
+    gone = before - lake.stored()
+
+    assert gone == set(lake.outcomes(manifest))
+    assert 0 < len(gone) < manifest.summary.due.objects
+    assert RunState.FAILED == lake.state(manifest)

@@ -1,0 +1,26 @@
+"""One Spark session for all tests: starting one takes longer than most tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ebbtide.tables.session import SparkOptions, spark_session
+from tests.services.seaweed import S3Server
+
+OPTIONS = SparkOptions(
+    master="local[2]",
+    driver_memory="1g",
+    shuffle_partitions=2,
+    # Spark's Python workers get their environment when it starts, which may be before the S3 server does.
+    conf={f"spark.executorEnv.{name}": value for name, value in S3Server("").env.items()},
+)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Run Spark on this machine for the rest of the session."""
+    with spark_session(OPTIONS, cache=tmp_path_factory.mktemp("spark")) as session:
+        yield session
