@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.services.seaweed import S3Server
 
 from ebbtide.tables.session import SparkOptions, spark_session
-from tests.services.seaweed import S3Server
 
 OPTIONS = SparkOptions(
     master="local[2]",

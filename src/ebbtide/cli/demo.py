@@ -69,12 +69,17 @@ def _story(state: State, folder: Path, tell: _Teller) -> dict[str, Any]:
         world = world_of(
             state.catalog.snapshot(REPOSITORY), state.catalog.store(REPOSITORY).spec, policy, now
         )
-        for decision in (Decision.DUE, Decision.HELD):
-            key = _example(sample_decisions(run, decision, 2000))
-            tell(f"explaining an object that is {decision} (ebb explain lake:demo {key})")
-            for explanation in explain(spark, world, key)[:1]:
-                if not tell.silent:
-                    show_explanation(explanation)
+        examples = {
+            row["address"]: (decision, row["paths"][0])
+            for decision in (Decision.DUE, Decision.HELD)
+            for row in [_example(sample_decisions(run, decision, 2000))]
+        }
+        tell("explaining an object that is due and one that is held")
+        for explanation in explain(spark, world, *examples):
+            decision, key = examples[explanation.address]
+            tell(f"{decision}: ebb explain lake:demo {key}")
+            if not tell.silent:
+                show_explanation(explanation)
         tell(
             f"applying: deleting {count(manifest.summary.due.objects)} objects (ebb apply {manifest.run_id})"
         )
@@ -105,10 +110,9 @@ def _story(state: State, folder: Path, tell: _Teller) -> dict[str, Any]:
     }
 
 
-def _example(rows: list[dict[str, Any]]) -> str:
+def _example(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Prefer an object with more than one path, or one that another path keeps: they have more to tell."""
-    best = max(rows, key=lambda row: (str(row["reason"]).startswith("referenced"), len(row["paths"])))
-    return str(best["paths"][0])
+    return max(rows, key=lambda row: (str(row["reason"]).startswith("referenced"), len(row["paths"])))
 
 
 def _fresh_state(folder: Path) -> State:

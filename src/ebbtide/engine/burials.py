@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -57,5 +57,6 @@ def find_burial(root: Path, ledger: Ledger, target: str, address: str) -> Buried
             wanted = (ds.field("address") == address) & ds.field("outcome").isin(GONE)
             rows = ds.dataset(folder, format="parquet", exclude_invalid_files=False).to_table(filter=wanted)
             for row in rows.to_pylist():
-                return Buried(address, row["at"], run.run_id, tuple(row["rules"]))
+                # Spark's timestamps come without a zone; the session's is UTC.
+                return Buried(address, row["at"].replace(tzinfo=UTC), run.run_id, tuple(row["rules"]))
     return None

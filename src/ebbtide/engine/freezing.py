@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ebbtide.engine.burials import buried
@@ -28,7 +28,7 @@ from ebbtide.tables.progress import OnProgress, no_progress, watch
 OnStep = Callable[[str], None]
 """Called after every durable step; tests crash there."""
 
-DIGESTED = ["address", "deadline", "paths", "rules", "size"]
+DIGESTED = ["hash", "address", "deadline", "paths", "rules", "size"]
 
 
 def no_step(step: str) -> None:
@@ -53,6 +53,8 @@ class Decided:
     """What a collector hands over: decisions not yet computed, and what they were made from."""
 
     decisions: DataFrame
+    touched: int
+    """How many decisions that is."""
     known_objects: Callable[[], int]
     """Counted while the decisions are computed, so it is asked for only afterwards."""
     snapshot: dict[str, Any]
@@ -135,6 +137,9 @@ def _freeze(
     decided.save_snapshot(folder)
     with watch(spark, "counting", on_progress):
         summary = summarize(decisions, subject.now, decided.known_objects())
+        # What earlier runs deleted is no part of the target: counted in, it would hide a plan for the rest.
+        gone = decided.touched - summary.due.objects - summary.held.objects
+        summary = replace(summary, known_objects=summary.known_objects - gone)
     waves = math.ceil(summary.due.objects / options.wave_size)
     with watch(spark, "freezing", on_progress):
         _write_plan(decisions, folder, waves)
@@ -164,8 +169,10 @@ def _freeze(
 
 def _write_plan(decisions: DataFrame, folder: RunFolder, waves: int) -> None:
     due = decisions.where(f.col("decision") == str(Decision.DUE))
-    # Dealing by hash spreads every wave over all prefixes, and the same plan always deals the same way.
-    wave = f.pmod(f.col("hash"), f.lit(max(1, waves))).cast("int")
-    PLAN.write(
-        due.withColumn("wave", wave).repartition(max(1, waves), "wave"), folder.plan, partition_by="wave"
-    )
+    dealt = due.withColumn("wave", wave_of("hash", waves))
+    PLAN.write(dealt.repartition(max(1, waves), "wave"), folder.plan, partition_by="wave")
+
+
+def wave_of(address_hash: str, waves: int) -> Column:
+    """Deal by hash: every wave is spread over all prefixes, and the same plan always deals the same way."""
+    return f.pmod(f.col(address_hash), f.lit(max(1, waves))).cast("int")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import shutil
 import stat
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
@@ -80,10 +78,13 @@ class LocalStore:
         """Write to a temporary file and rename it, so that a reader sees the old or the new content."""
 
         def fill(temporary: str) -> None:
-            with open(temporary, "xb", buffering=0) as file:  # noqa: PTH123 (text paths throughout)
-                _write_all(file, data)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+            try:
+                _write_all(descriptor, data)
                 if self._fsync:
-                    os.fsync(file.fileno())
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
         return self._put(key, fill)
 
@@ -142,9 +143,9 @@ class LocalStore:
 
     def _temporary_name(self) -> str:
         """Name a file that nobody else uses, on the same disk, so that a rename is atomic."""
-        if not os.path.isdir(self._temporary):  # noqa: PTH112
+        if not os.access(self._temporary, os.W_OK):
             os.makedirs(self._temporary, exist_ok=True)  # noqa: PTH103
-        return f"{self._temporary}/{uuid.uuid4().hex}"
+        return f"{self._temporary}/{os.urandom(16).hex()}"
 
     def _delete_one(self, request: DeleteRequest) -> DeleteResult:
         """Delete one file and put whatever happens into its result."""
@@ -202,11 +203,11 @@ class LocalStore:
                 parent = os.path.dirname(parent)  # noqa: PTH120
 
 
-def _write_all(file: io.FileIO, data: bytes) -> None:
+def _write_all(descriptor: int, data: bytes) -> None:
     """Write everything; one call may write less, and never more than two gigabytes."""
     view = memoryview(data)
     while view:
-        view = view[file.write(view) or 0 :]
+        view = view[os.write(descriptor, view) :]
 
 
 def _appear(temporary: str, path: str) -> None:

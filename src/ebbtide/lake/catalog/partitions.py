@@ -7,6 +7,7 @@ has seen the older ones can stop early.
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ class Partitions:
     def address(self, repo_uid: str, branch_id: str) -> str:
         """Give an address that nobody was given before."""
         partition = self._partition(branch_id)
-        return f"repos/{repo_uid}/branches/{branch_id}/{partition}/{uuid.uuid4().hex}"
+        return f"repos/{repo_uid}/branches/{branch_id}/{partition}/{os.urandom(16).hex()}"
 
     def _partition(self, branch_id: str) -> str:
         """Name the partition for the next object, and count it."""

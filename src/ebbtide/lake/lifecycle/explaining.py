@@ -50,11 +50,13 @@ class Explanation:
     burial: Burial | None = None
 
 
-def explain(spark: SparkSession, world: World, key_or_address: str) -> list[Explanation]:
-    """Find the addresses that a key ever had, or the one address given, and explain each."""
+def explain(spark: SparkSession, world: World, *keys_or_addresses: str) -> list[Explanation]:
+    """Find the addresses that the keys ever had, and those that are given as such, and explain each."""
     worlds = {ONLY_WORLD: world}
     ranges = range_table(spark, worlds).persist(StorageLevel.DISK_ONLY)
-    named = Wanted(frozenset({key_or_address}), frozenset({_address(world, key_or_address)}))
+    named = Wanted(
+        frozenset(keys_or_addresses), frozenset(_address(world, text) for text in keys_or_addresses)
+    )
     first = references(ranges, worlds, Side.BOTH, named).select("address").distinct().orderBy("address")
     addresses = first.limit(MOST_ADDRESSES).toArrow().column("address").to_pylist()
     if not addresses:

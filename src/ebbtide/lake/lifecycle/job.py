@@ -125,7 +125,9 @@ def apply_lifecycle(
             on_progress=on_progress,
             on_step=on_step,
         )
-        write_stats(shop.catalog.store(name), manifest, applied.outcomes.values(), shop.clock())
+        # The day on which it ended, not today: applying a finished run again must not count it twice.
+        finished = shop.ledger.run(manifest.run_id).finished_at or shop.clock()
+        write_stats(shop.catalog.store(name), manifest, applied.outcomes.values(), finished)
     return applied
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
@@ -44,13 +45,15 @@ def decide(spark: SparkSession, snapshot: Snapshot, world: World) -> Decided:
     worlds = {ONLY_WORLD: world}
     ranges = range_table(spark, worlds).persist(StorageLevel.DISK_ONLY)
     candidates = expired_addresses(ranges, worlds).persist(StorageLevel.DISK_ONLY)
-    known, untouched = _counting(candidates, references(ranges, worlds, Side.UNTOUCHED))
+    touched = candidates.count()
+    known, untouched = _counting(touched, references(ranges, worlds, Side.UNTOUCHED))
 
     def save_snapshot(folder: RunFolder) -> None:
         RANGES.write(ranges, folder.snapshot)
 
     return Decided(
         decisions=deduplicated(candidates, untouched, worlds),
+        touched=touched,
         known_objects=known,
         snapshot=_described(snapshot),
         save_snapshot=save_snapshot,
@@ -58,18 +61,26 @@ def decide(spark: SparkSession, snapshot: Snapshot, world: World) -> Decided:
     )
 
 
-def _counting(candidates: DataFrame, untouched: DataFrame) -> tuple[Callable[[], int], DataFrame]:
+def _counting(touched: int, untouched: DataFrame) -> tuple[Callable[[], int], DataFrame]:
     """Count distinct objects on both sides while the decisions are computed, reading nothing twice."""
-    touched = candidates.count()
     distinct = f.approx_count_distinct("hash").alias("objects")
+
+    def counted() -> int:
+        return int(untouched.agg(distinct).toArrow().to_pylist()[0]["objects"])
+
     if not touched:
         # With nothing to join, Spark would not read the other side at all, and nothing would be counted.
-        return lambda: int(untouched.agg(distinct).toArrow().to_pylist()[0]["objects"]), untouched
+        return counted, untouched
     observation = Observation("untouched")
-    return (
-        lambda: touched + int(observation.get["objects"]),
-        untouched.observe(observation, distinct),
-    )
+
+    def known() -> int:
+        try:
+            return touched + int(observation.get["objects"])
+        except Py4JError:
+            # A side without a single row is taken out of the running query, and what it observed with it.
+            return touched + counted()
+
+    return known, untouched.observe(observation, distinct)
 
 
 def _described(snapshot: Snapshot) -> dict[str, Any]:
