@@ -83,6 +83,7 @@ class StoreSettings(_Section):
     region: str | None = None
     path_style: bool | None = None
     allow_http: bool | None = None
+    ordered: bool | None = None
     retries: int | None = Field(None, ge=0)
 
     def options(self) -> dict[str, str]:

@@ -64,7 +64,7 @@ def test_apply_deletes_what_is_due_and_nothing_else(lake):
 
 
 def test_applying_twice_does_nothing_more(lake):
-    """A plan that succeeded is not applied again, not even a day later: objects, outcomes and outputs stay."""
+    """A plan that succeeded is not applied again, not even a day later: nothing at all changes."""
     manifest = lake.plan()
     first = lake.apply(manifest)
     before, attempts = lake.listing(), lake.ledger.wave_attempts(manifest.run_id)

@@ -161,6 +161,16 @@ def make_lake(spark: SparkSession, folder: Path, namespace: str | None = None, *
     return lake
 
 
+def plan_with_many_waves(lake: Lake) -> Manifest:
+    """Add a dozen old objects and plan them in as many waves, so that not all fall into one by chance."""
+    now = lake.clock()
+    lake.day(0)
+    lake.upload(*(f"raw/more-{number}" for number in range(12)))
+    lake.commit()
+    lake.clock.now = now
+    return lake.plan(wave_size=1)
+
+
 @pytest.fixture
 def lake(spark: SparkSession, tmp_path: Path) -> Lake:
     """

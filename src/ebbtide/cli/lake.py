@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ebbtide.cli import lake_policy
+from ebbtide.cli import lake_check, lake_policy
 from ebbtide.cli.console import AsJson, print_json, safe, say, table
 from ebbtide.cli.state import State
 from ebbtide.errors import BadInput
@@ -18,6 +18,7 @@ from ebbtide.rules.instant import format_instant
 
 app = typer.Typer(no_args_is_help=True, help="Work with repositories of the embedded catalog.")
 app.add_typer(lake_policy.app, name="policy")
+app.command("check")(lake_check.check)
 
 Repo = Annotated[str, typer.Argument(help="The repository.")]
 Branch = Annotated[str, typer.Option("--branch", "-b", help="The branch.")]

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from ebbtide.cli.console import AsJson, Master, Now, out, progress, safe, say, table
-from ebbtide.cli.state import State, instant, lake_target
+from ebbtide.cli.state import State, lake_target
 from ebbtide.engine.layout import run_folder
 from ebbtide.engine.reading import Row, sample_decisions, stream_decisions
 from ebbtide.lake.lifecycle.job import plan_lifecycle
@@ -42,12 +42,12 @@ def make(
 ) -> None:
     """Make a plan for a target (also: ebb plan lake:REPO). Nothing is deleted."""
     state: State = context.obj
+    state.now_override = now or state.now_override
     name = lake_target(target)
-    moment = instant(now, state.clock)
     state.catalog.repository(name)
     with state.spark(master) as spark, progress() as report:
         manifest = plan_lifecycle(
-            spark, state.shop, name, now=moment, options=state.freeze_options, on_progress=report
+            spark, state.shop, name, now=state.clock(), options=state.freeze_options, on_progress=report
         )
     if as_json:
         print(manifest.to_json())

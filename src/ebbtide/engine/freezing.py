@@ -137,7 +137,7 @@ def _freeze(
     decided.save_snapshot(folder)
     with watch(spark, "counting", on_progress):
         summary = summarize(decisions, subject.now, decided.known_objects())
-        # What earlier runs deleted is no part of the target: counted in, it would hide a plan for the rest.
+        # What earlier runs deleted is no part of the target; counted in, it could hide a plan for the rest.
         gone = decided.touched - summary.due.objects - summary.held.objects
         summary = replace(summary, known_objects=summary.known_objects - gone)
     waves = math.ceil(summary.due.objects / options.wave_size)

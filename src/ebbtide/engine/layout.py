@@ -49,7 +49,7 @@ class RunFolder:
         try:
             return manifest_from_json(self.manifest_file.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise NotFound(f"{self.path} holds no plan", fix="make one with 'ebb plan'") from None
+            raise NotFound(f"there is no plan {self.path.name}", fix="list them with 'ebb runs'") from None
         except (OSError, UnicodeDecodeError) as broken:
             raise MetadataError(f"{self.manifest_file} cannot be read: {broken}") from None
 

@@ -27,6 +27,8 @@ ALWAYS = {
     "spark.sql.adaptive.autoBroadcastJoinThreshold": "-1",
     "spark.sql.join.preferSortMergeJoin": "false",
     "spark.sql.parquet.compression.codec": "zstd",
+    # Without this Spark writes times as INT96, which has no zone and, read elsewhere, no year 9999.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
     "spark.sql.files.ignoreCorruptFiles": "false",

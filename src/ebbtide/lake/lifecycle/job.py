@@ -21,7 +21,7 @@ from ebbtide.engine.freezing import FreezeOptions, OnStep, Subject, make_plan, n
 from ebbtide.engine.layout import run_folder
 from ebbtide.errors import PolicyError
 from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.lifecycle.outputs import write_addresses, write_policy, write_stats
+from ebbtide.lake.lifecycle.outputs import has_policy, write_addresses, write_policy, write_stats
 from ebbtide.lake.lifecycle.planning import COLLECTOR, decide, world_of
 from ebbtide.lake.lifecycle.policies import PolicyRun, policy_table
 from ebbtide.lake.lifecycle.target import LakeTarget
@@ -31,7 +31,9 @@ from ebbtide.plan.manifest import Manifest
 from ebbtide.rules.instant import Clock
 from ebbtide.rules.lake_policy import LakePolicy
 from ebbtide.rules.lake_policy_parser import parse_lake_policy, policy_hash, policy_text
+from ebbtide.store.base import Store
 from ebbtide.tables.contracts import PLAN
+from ebbtide.tables.failures import own_errors
 from ebbtide.tables.progress import OnProgress, no_progress
 
 
@@ -93,9 +95,7 @@ def plan_lifecycle(
             on_progress=on_progress,
             on_step=on_step,
         )
-        write_policy(store, manifest.run_id, policy_table(policy_runs(shop.ledger, found.uid)))
-        plan = PLAN.read(spark, run_folder(shop.root, manifest.run_id).plan)
-        write_addresses(plan, store.spec, manifest.run_id, now)
+        _write_outputs(spark, shop, store, manifest)
     return manifest
 
 
@@ -114,6 +114,9 @@ def apply_lifecycle(
     with target_lock(shop.root, manifest.target_uid, f"ebb apply {manifest.run_id}"):
         if shop.ledger.run(manifest.run_id).state is not RunState.SUCCEEDED:
             check_plan(manifest, target, options, shop.clock())
+            # A planner that was killed after it had recorded the plan has not come to this.
+            if not has_policy(target.catalog.store(name), manifest.run_id):
+                _write_outputs(spark, shop, target.catalog.store(name), manifest)
         applied = apply_plan(
             spark,
             shop.root,
@@ -129,6 +132,14 @@ def apply_lifecycle(
         finished = shop.ledger.run(manifest.run_id).finished_at or shop.clock()
         write_stats(shop.catalog.store(name), manifest, applied.outcomes.values(), finished)
     return applied
+
+
+def _write_outputs(spark: SparkSession, shop: Workshop, store: Store, manifest: Manifest) -> None:
+    """Leave the plan beside the data; the policy comes last, so where it is, the addresses are too."""
+    with own_errors():
+        plan = PLAN.read(spark, run_folder(shop.root, manifest.run_id).plan)
+        write_addresses(plan, store.spec, manifest.run_id, manifest.now)
+    write_policy(store, manifest.run_id, policy_table(policy_runs(shop.ledger, manifest.target_uid)))
 
 
 def policy_runs(ledger: Ledger, target_uid: str) -> list[PolicyRun]:

@@ -45,7 +45,16 @@ def write_policy(store: Store, run_id: int, table: Iterable[PolicyRow]) -> None:
             ("date_to_be_deleted", pa.date32()),
         ]
     )
-    store.write(f"{FOLDER}/policy/run-{run_id:06d}.parquet", _parquet(pa.Table.from_pylist(rows, schema)))
+    store.write(_policy_key(run_id), _parquet(pa.Table.from_pylist(rows, schema)))
+
+
+def has_policy(store: Store, run_id: int) -> bool:
+    """Tell whether this run's rows of the policy table are written."""
+    try:
+        store.stat(_policy_key(run_id))
+    except NotFound:
+        return False
+    return True
 
 
 def write_addresses(plan: DataFrame, store: StoreSpec, run_id: int, now: datetime) -> None:
@@ -99,6 +108,10 @@ class _AddressWriter:
         data = _parquet(pa.table(columns, names=_ADDRESSES.names).cast(_ADDRESSES))
         open_store(self.store).write(f"{self.folder}/run-{self.run_id:06d}-{part:05d}.parquet", data)
         yield pa.RecordBatch.from_pydict({"written": [rows.num_rows]})
+
+
+def _policy_key(run_id: int) -> str:
+    return f"{FOLDER}/policy/run-{run_id:06d}.parquet"
 
 
 def _parquet(table: Any) -> bytes:

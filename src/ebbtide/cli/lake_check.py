@@ -1,0 +1,54 @@
+"""`ebb lake check`: is everything that a live reference names really there?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ebbtide.cli.console import AsJson, Master, Now, print_json, safe, say
+from ebbtide.cli.state import State, instant
+from ebbtide.engine.burials import buried
+from ebbtide.errors import LiveObjectMissing
+from ebbtide.lake.checking import LiveCheck, check_live
+from ebbtide.lake.lifecycle.planning import world_of
+from ebbtide.report.format import count
+from ebbtide.rules.lake_policy import LakePolicy
+from ebbtide.rules.lake_policy_parser import parse_lake_policy
+from ebbtide.tables.failures import own_errors
+
+
+def check(
+    context: typer.Context,
+    repo: Annotated[str, typer.Argument(help="The repository.")],
+    now: Now = None,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the store on the executors and check that every live object is there."""
+    state: State = context.obj
+    repository = state.catalog.repository(repo)
+    stored = state.catalog.policy(repo)
+    policy = parse_lake_policy(*stored) if stored else LakePolicy(())
+    world = world_of(
+        state.catalog.snapshot(repo), state.catalog.store(repo).spec, policy, instant(now, state.clock)
+    )
+    with state.spark(master) as spark, own_errors():
+        found = check_live(spark, world, buried(spark, state.root, state.ledger, repository.uid))
+    if as_json:
+        print_json(found)
+    else:
+        say(f"{count(found.live)} live objects, {count(found.listed)} listed beside them")
+    _judge(repo, found)
+
+
+def _judge(repo: str, found: LiveCheck) -> None:
+    if not found.missing_count:
+        return
+    for line in found.missing:
+        say(f"missing: {safe(line)}")
+    raise LiveObjectMissing(
+        f"{found.missing_count} live objects of {repo} are not in the store",
+        why="data is lost already, or the store and the catalog disagree about names",
+        fix="find out which before any plan is applied",
+    )
