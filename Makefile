@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format lock clean
+.PHONY: help setup demo test bench check format lock clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -26,6 +26,9 @@ test: setup ## Run every check and every test
 	$(BIN)/python -m tests.setup
 	$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest
+
+bench: setup ## Measure: planning 5,000,000 entries in a 2 GB driver
+	$(BIN)/python -m bench.memory
 
 check: setup ## Lint, formatting, types, import layers, docstrings
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""Metadata that is missing, damaged or senseless stops a run, with nothing deleted and nothing half-recorded."""
+"""Metadata that is missing, damaged or senseless stops a run; nothing is deleted or half-recorded."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_plan_stops_at_damaged_metadata(lake, kind):
 
 @pytest.mark.parametrize("kind", ["range", "metarange"])
 def test_an_apply_stops_at_damaged_new_metadata(lake, kind):
-    """Metadata written after the plan is read again at apply; if damaged, nothing is deleted until it is whole."""
+    """Metadata written after the plan is read at apply; while it is damaged, nothing is deleted."""
     manifest = lake.plan()
     lake.upload("zoo/1")
     lake.commit()
@@ -139,7 +139,7 @@ def test_a_plan_stops_at_an_unreadable_policy(lake):
 
 
 def test_what_the_command_line_says(lake, monkeypatch, tmp_path, capsys):
-    """`ebb plan` says what it found, why it stopped and what to do, exits 3 or 2, and leaves no half a run."""
+    """`ebb plan` says what it found, why it stopped and what to do, exits 3 or 2, and leaves no plan."""
     config = tmp_path / "ebbtide.toml"
     config.write_text(
         f'root = "{lake.shop.root}"\n[catalog]\nurl = "sqlite:///{tmp_path}/catalog.db"\n'
@@ -167,4 +167,4 @@ def test_what_the_command_line_says(lake, monkeypatch, tmp_path, capsys):
     assert "restore the file from a backup" in said.err
     assert "Traceback" not in said.err + said.out
     assert [("abandoned", None)] == [(run["state"], run["plan_hash"]) for run in runs]
-    assert "not JSON" in capsys.readouterr().err
+    assert "policy is not readable as json" in capsys.readouterr().err

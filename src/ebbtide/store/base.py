@@ -91,8 +91,13 @@ class Store(Protocol):
     def read(self, key: str) -> bytes:
         """Read one whole object; NotFound if there is none."""
 
-    def write(self, key: str, data: bytes) -> ObjectInfo:
-        """Write one whole object, atomically: a reader sees the old or the new, never a part."""
+    def write(self, key: str, data: bytes, *, unknown: bool = False) -> ObjectInfo:
+        """
+        Write one whole object, atomically: a reader sees the old or the new, never a part.
+
+        A key that is `unknown` was just made up and nobody can ask for it yet, so a store may write it in
+        place, which on a disk is several times faster; if it exists all the same, that is an error.
+        """
 
     def copy(self, source: str, target: str) -> None:
         """Copy inside the store, on the server where it can."""

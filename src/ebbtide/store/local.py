@@ -74,19 +74,27 @@ class LocalStore:
             with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
                 return file.read()
 
-    def write(self, key: str, data: bytes) -> ObjectInfo:
-        """Write to a temporary file and rename it, so that a reader sees the old or the new content."""
+    def write(self, key: str, data: bytes, *, unknown: bool = False) -> ObjectInfo:
+        """Write to a temporary file and move it into place; an unknown key is written where it belongs."""
+        if not unknown:
+            return self._put(key, lambda temporary: self._fill(temporary, data))
+        path = self._path(key)
+        with _translated(key, clash=_clash(key)):
+            _into_place(path, lambda: self._fill(path, data))
+            return _describe(key, os.lstat(path))
 
-        def fill(temporary: str) -> None:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-            try:
-                _write_all(descriptor, data)
-                if self._fsync:
-                    os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-
-        return self._put(key, fill)
+    def _fill(self, path: str, data: bytes) -> None:
+        """Write a file that must not be there yet; what could not be written whole is removed."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        try:
+            _write_all(descriptor, data)
+            if self._fsync:
+                os.fsync(descriptor)
+        except BaseException:
+            os.unlink(path)  # noqa: PTH108
+            raise
+        finally:
+            os.close(descriptor)
 
     def copy(self, source: str, target: str) -> None:
         """Copy the bytes of one file; never a hard link, whose two names would share later changes."""

@@ -71,7 +71,7 @@ class S3Store:
 
         return self._run(key, whole)
 
-    def write(self, key: str, data: bytes) -> ObjectInfo:
+    def write(self, key: str, data: bytes, *, unknown: bool = False) -> ObjectInfo:  # noqa: ARG002 (all are whole)
         """Write one whole object in one request, which S3 makes visible at once or not at all."""
         self._run(
             key,

@@ -253,3 +253,11 @@ def test_no_two_processes_share_an_open_store(store, monkeypatch):
     monkeypatch.setattr("os.getpid", lambda: -1)
 
     assert (True, False) == (first is second, first is open_store(store.spec))
+
+
+def test_an_unknown_key_is_written_like_any_other(store):
+    """A key that was just made up holds what was written, and is described like any other."""
+    written = store.write("made/up/key", b"abc", unknown=True)
+
+    assert b"abc" == store.read("made/up/key")
+    assert written == store.stat("made/up/key")

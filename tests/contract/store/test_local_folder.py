@@ -190,3 +190,12 @@ def test_fsync_is_an_option(tmp_path, monkeypatch):
     LocalStore(StoreSpec(str(tmp_path), {"fsync": "yes"})).write("a", b"")
 
     assert 1 == len(synced)
+
+
+def test_an_unknown_key_that_exists_is_refused(local_store):
+    """Writing in place never touches an object that is there: a reader might be reading it."""
+    local_store.write("k", b"old")
+    with pytest.raises(StoreError):
+        local_store.write("k", b"new", unknown=True)
+
+    assert b"old" == local_store.read("k")

@@ -125,7 +125,7 @@ class Uploading(CatalogPart):
         """Write an object under a new address and describe it."""
         check_key(key)
         address = self._partitions.address(repo.uid, branch.id)
-        self._content(repo.namespace).store.write(address, data)
+        self._content(repo.namespace).store.write(address, data, unknown=True)
         checksum = hashlib.md5(data, usedforsecurity=False).hexdigest()
         return Entry(key, address, self._clock(), len(data), checksum)
 

@@ -1,0 +1,1 @@
+"""Benchmarks: reproducible, and never a test of speed."""

@@ -1,0 +1,145 @@
+"""
+Plan over many entries in a small Spark driver and say how long it took and how much memory it needed.
+
+    python -m bench.memory --entries 5000000 --driver-memory 2g
+
+Objects are not written: a plan reads metadata only. The peak is that of the whole process tree (the driver's
+Python, the JVM and Spark's Python workers), sampled from /proc.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+
+from ebbtide.engine.freezing import FreezeOptions
+from ebbtide.lake.catalog.catalog import Catalog
+from ebbtide.lake.lifecycle.job import Workshop, plan_lifecycle
+from ebbtide.ledger.runs import Ledger
+from ebbtide.tables.session import SparkOptions, spark_session
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+POLICY = '{"raw": {"prefix": "raw/", "days": 30}, "tmp": {"prefix": "tmp/", "days": 3}}'
+TOP = ("keep/", "raw/", "tmp/")
+
+
+def entries(count: int, step: int) -> list[pa.Table]:
+    """Make sorted tables of entries: three folders, ages spread over ninety days, some shared addresses."""
+    tables = []
+    for top in TOP:
+        for start in range(0, count // len(TOP), step):
+            numbers = range(start, min(start + step, count // len(TOP)))
+            created = [NOW - timedelta(days=90 * n / (count // len(TOP))) for n in numbers]
+            shared = "keep" if top == "raw/" else top.strip("/")
+            tables.append(
+                pa.table(
+                    {
+                        "key": [f"{top}part-{n:09d}" for n in numbers],
+                        # Every tenth object under raw/ is also a path under keep/, which no rule matches.
+                        "address": [
+                            f"repos/r/branches/main/p/{shared if n % 10 == 0 else top.strip('/')}{n:020d}"
+                            for n in numbers
+                        ],
+                        "created": pa.array(created, pa.timestamp("us", tz="UTC")),
+                        "size": pa.array([1000] * len(numbers), pa.int64()),
+                        "checksum": [""] * len(numbers),
+                    }
+                )
+            )
+    return tables
+
+
+class PeakMemory:
+    """Samples the resident memory of this process and its descendants."""
+
+    def __init__(self) -> None:
+        self.total = self.jvm = 0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        """Begin to sample."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop sampling."""
+        self._done.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._done.wait(0.5):
+            sizes = dict(_family(os.getpid()))
+            self.total = max(self.total, sum(size for _, size in sizes.values()))
+            self.jvm = max(self.jvm, *(size for name, size in sizes.values() if name == "java"), 0)
+
+
+def _family(root: int) -> list[tuple[int, tuple[str, int]]]:
+    parents, names, sizes = {}, {}, {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            status = dict(
+                line.split(":\t", 1) for line in (folder / "status").read_text().splitlines() if ":\t" in line
+            )
+        except OSError:
+            continue
+        pid = int(folder.name)
+        parents[pid], names[pid] = int(status["PPid"]), status["Name"]
+        sizes[pid] = int(status.get("VmRSS", "0 kB").split()[0]) * 1024
+    family = {root}
+    grown = True
+    while grown:
+        more = {pid for pid, parent in parents.items() if parent in family} - family
+        family |= more
+        grown = bool(more)
+    return [(pid, (names[pid], sizes[pid])) for pid in family if pid in sizes]
+
+
+def main() -> None:
+    """Build, plan, measure, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--entries", type=int, default=5_000_000)
+    parser.add_argument("--driver-memory", default="2g")
+    parser.add_argument("--master", default="local[2]")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ebbtide-memory-") as place:
+        root = Path(place)
+        catalog = Catalog(f"sqlite:///{root}/catalog.db", clock=lambda: NOW)
+        catalog.create_repository("big", str(root / "lake"))
+        catalog.import_entries("big", "main", entries(options.entries, 500_000), "all of it")
+        catalog.set_policy("big", POLICY, "json")
+        shop = Workshop(catalog, Ledger(f"sqlite:///{root}/ledger.db"), root, lambda: NOW)
+        spark_options = SparkOptions(master=options.master, driver_memory=options.driver_memory)
+        with PeakMemory() as peak:
+            began = time.monotonic()
+            with spark_session(spark_options, cache=root) as spark:
+                started = time.monotonic()
+                manifest = plan_lifecycle(spark, shop, "big", now=NOW, options=FreezeOptions())
+            seconds = time.monotonic() - started
+    print(
+        json.dumps(
+            {
+                "entries": options.entries,
+                "driver_memory": options.driver_memory,
+                "due": manifest.summary.due.objects,
+                "held": manifest.summary.held.objects,
+                "session_seconds": round(started - began, 1),
+                "plan_seconds": round(seconds, 1),
+                "peak_jvm_mib": peak.jvm >> 20,
+                "peak_total_mib": peak.total >> 20,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
