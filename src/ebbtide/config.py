@@ -49,6 +49,7 @@ class SparkSettings(_Section):
     master: str = "local[*]"
     driver_memory: str = "2g"
     java: str = "auto"
+    java_options: str = ""
     shuffle_partitions: int = Field(0, ge=0)
     conf: dict[str, str] = Field(default_factory=dict)
 

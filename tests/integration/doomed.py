@@ -33,6 +33,7 @@ class Doomed(deleting._Deleter):
     """Deletes on a worker, and after some files kills first the driver, then itself; pickled by value."""
 
     def _ask_store(self, requests):
+        """Delete, up to the deadly one."""
         unlink, done = os.unlink, []
 
         def deadly(path) -> None:

@@ -59,6 +59,8 @@ def denying(keys: set[str]):
     """Make a deleter whose disk denies some deletes; made in a function, so that workers get it by value."""
 
     class Denying(deleting._Deleter):
+        """Deletes on a disk that refuses some files."""
+
         def _ask_store(self, requests):
             unlink = os.unlink
 

@@ -14,6 +14,8 @@ OPTIONS = SparkOptions(
     master="local[2]",
     driver_memory="1g",
     shuffle_partitions=2,
+    # Tests compile many small queries and run each once: the quick compiler is the fast one here.
+    java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     # Spark's Python workers get their environment when it starts, which may be before the S3 server does.
     conf={f"spark.executorEnv.{name}": value for name, value in S3Server("").env.items()},
 )

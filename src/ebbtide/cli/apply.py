@@ -16,7 +16,7 @@ from ebbtide.lake.lifecycle.job import apply_lifecycle
 from ebbtide.lake.lifecycle.target import LakeTarget
 from ebbtide.ledger.runs import RunState
 from ebbtide.plan.manifest import Manifest
-from ebbtide.report.format import count, human_bytes
+from ebbtide.report.format import count, human_bytes, plural
 
 app = typer.Typer()
 
@@ -62,7 +62,7 @@ def _confirm(manifest: Manifest, *, yes: bool) -> None:
             fix="look at the plan with 'ebb plan show', then apply with --yes",
         )
     question = (
-        f"Delete {count(due.objects)} objects ({human_bytes(due.bytes)}) of {manifest.target} for good?"
+        f"Delete {plural(due.objects, 'object')} ({human_bytes(due.bytes)}) of {manifest.target} for good?"
     )
     typer.confirm(question, abort=True)
 
@@ -73,7 +73,7 @@ def _show(applied: Applied) -> None:
     rows = [(t.label, count(t.objects), human_bytes(t.bytes)) for t in applied.outcomes.values()]
     table(f"Outcomes of run {applied.run_id}", ("outcome", "objects", "bytes"), rows, numbers=(1, 2))
     freed = applied.freed
-    say(f"[bold]freed {human_bytes(freed.bytes)}[/bold] in {count(freed.objects)} objects")
+    say(f"[bold]freed {human_bytes(freed.bytes)}[/bold] in {plural(freed.objects, 'object')}")
     if changed := applied.outcomes.get("changed"):
-        say(f"{count(changed.objects)} objects were left alone: something came to need them after the plan")
+        say(f"left alone, because something came to need them: {plural(changed.objects, 'object')}")
     say(f"next: {safe(f'ebb report {applied.run_id}')}")

@@ -36,7 +36,7 @@ MARKER = "made-by-ebb-demo"
 @app.command()
 def demo(
     folder: Annotated[Path, typer.Option("--folder", help="Where to build the lake.")] = Path("ebbtide-demo"),
-    objects: Annotated[int, typer.Option("--objects", min=600, help="How many objects.")] = 210_000,
+    objects: Annotated[int, typer.Option("--objects", min=600, help="How many objects.")] = 201_000,
     as_json: AsJson = False,
 ) -> None:
     """Build a lake, plan, explain, apply, check that nothing needed is lost, and write the report."""
@@ -49,7 +49,9 @@ def demo(
     for event in build_lake(builder, clock, str(folder / "lake"), objects):
         tell(f"  {event}")
     builder.set_policy(REPOSITORY, POLICY, "json")
-    tell(f"the policy:\n{POLICY.rstrip()}")
+    tell("setting the policy (ebb lake policy set demo policy.json)")
+    for line in POLICY.splitlines():
+        tell(f"  {line}")
     result = _story(state, folder, tell)
     if as_json:
         print_json(result | {"seconds": round(time.monotonic() - began, 1)})

@@ -15,8 +15,10 @@ from ebbtide.engine.reading import Row, sample_decisions, stream_decisions
 from ebbtide.lake.lifecycle.job import plan_lifecycle
 from ebbtide.plan.decision import Decision
 from ebbtide.plan.manifest import Manifest, Tally
-from ebbtide.report.format import count, human_bytes, percent
+from ebbtide.report.format import count, human_bytes, percent, plural
 from ebbtide.rules.instant import format_instant
+
+MOST_LINES = 12
 
 
 class _TargetOrShow(TyperGroup):
@@ -91,11 +93,14 @@ def show_summary(manifest: Manifest) -> None:
         f"[bold]Plan {manifest.run_id}[/bold] for {safe(manifest.target)} at {format_instant(manifest.now)}"
         f"  [dim]{manifest.plan_hash[:16]}[/dim]"
     )
+    due, held = summary.due, summary.held
     say(
-        f"  would delete [bold]{count(summary.due.objects)} objects, {human_bytes(summary.due.bytes)}[/bold]"
-        f" ({percent(summary.due.objects, summary.known_objects)} of {count(summary.known_objects)} known)"
+        f"  would delete [bold]{plural(due.objects, 'object')}, {human_bytes(due.bytes)}[/bold]"
+        f" ({percent(due.objects, summary.known_objects)} of {count(summary.known_objects)} known)"
     )
-    say(f"  holds {count(summary.held.objects)} objects, {human_bytes(summary.held.bytes)}, that rules touch")
+    say(
+        f"  holds {plural(summary.held.objects, 'object')}, {human_bytes(summary.held.bytes)}, that rules touch"
+    )
     for warning in manifest.warnings:
         say(f"  [yellow]warning:[/yellow] {safe(warning)}")
     for reason in manifest.breaker:
@@ -109,9 +114,12 @@ def show_summary(manifest: Manifest) -> None:
 
 
 def _tallies(title: str, tallies: tuple[Tally, ...]) -> None:
-    if tallies:
-        rows = [(tally.label, count(tally.objects), human_bytes(tally.bytes)) for tally in tallies]
-        table(title, ("", "objects", "bytes"), rows, numbers=(1, 2))
+    if not tallies:
+        return
+    rows = [(t.label, count(t.objects), human_bytes(t.bytes)) for t in tallies[:MOST_LINES]]
+    if len(tallies) > MOST_LINES:
+        rows.append((f"... and {len(tallies) - MOST_LINES} more (--json has them)", "", ""))
+    table(title, ("", "objects", "bytes"), rows, numbers=(1, 2))
 
 
 def _print_row(row: Row, *, as_json: bool) -> None:

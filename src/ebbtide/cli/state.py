@@ -90,6 +90,7 @@ class State:
             master=master or spark.master,
             driver_memory=spark.driver_memory,
             java=spark.java,
+            java_options=spark.java_options,
             shuffle_partitions=spark.shuffle_partitions,
             conf=spark.conf,
         )

@@ -46,6 +46,7 @@ class SparkOptions:
     master: str = "local[*]"
     driver_memory: str = "2g"
     java: str = "auto"
+    java_options: str = ""
     shuffle_partitions: int = 0
     """0 leaves it to the number of cores."""
     conf: Mapping[str, str] = field(default_factory=dict)
@@ -116,7 +117,9 @@ def _sized(options: SparkOptions) -> dict[str, str]:
     elif options.master.startswith("local"):
         sized["spark.sql.shuffle.partitions"] = str(max(4, 4 * cores))
     log4j = Path(__file__).with_name("log4j2.properties")
-    sized["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={log4j.as_uri()}"
+    sized["spark.driver.extraJavaOptions"] = (
+        f"{options.java_options} -Dlog4j2.configurationFile={log4j.as_uri()}"
+    )
     return sized
 
 
