@@ -20,14 +20,15 @@ def main() -> int:
     """Install what is missing; in CI a package that cannot be had is a failure."""
     wanted = missing()
     if wanted and shutil.which("apt-get") and os.geteuid() == 0:
-        print(f"test set-up: installing {', '.join(wanted)}", flush=True)
+        sys.stdout.write(f"test set-up: installing {', '.join(wanted)}\n")
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        quiet = {"env": environment, "check": False, "stdout": subprocess.DEVNULL}
-        subprocess.run(["apt-get", "-qq", "update"], **quiet)
-        subprocess.run(["apt-get", "-qq", "install", "-y", "--no-install-recommends", *wanted], **quiet)
+        for command in (["update"], ["install", "-y", "--no-install-recommends", *wanted]):
+            subprocess.run(
+                ["apt-get", "-qq", *command], env=environment, check=False, stdout=subprocess.DEVNULL
+            )
     left = missing()
     for name in left:
-        print(f"test set-up: {name} IS MISSING; the tests that need it cannot run", file=sys.stderr)
+        sys.stderr.write(f"test set-up: {name} IS MISSING; the tests that need it cannot run\n")
     return 1 if left and os.environ.get("CI") == "true" else 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 PREFIXES = ["", "a", "a/", "a/b", "a/b/", "b/", "ü/"]
@@ -71,3 +72,23 @@ def worlds(draw: st.DrawFn) -> dict[str, Any]:
         "commits": commits,
         "staged": staged,
     }
+
+
+def many_worlds(count: int, number: int) -> list[dict[str, Any]]:
+    """Give so many worlds, the same for the same seed, to be judged in one Spark job."""
+    found: list[dict[str, Any]] = []
+
+    @seed(number)
+    @settings(
+        max_examples=count,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+        deadline=None,
+        database=None,
+    )
+    @given(worlds())
+    def collect(world: dict[str, Any]) -> None:
+        found.append(world)
+
+    collect()
+    return found

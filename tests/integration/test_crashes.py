@@ -120,17 +120,19 @@ def undisturbed(scene: Scene) -> dict[str, Any]:
 
 @pytest.mark.parametrize("moment", [*APPLY_STEPS, "unlink:2"])
 def test_an_apply_that_was_killed_is_finished_by_the_next(scene, undisturbed, moment):
-    """Killed at any moment, half-way through a wave's deletes too, apply goes on and ends alike."""
+    """Killed at any moment, apply goes on and ends alike; killed within a wave it leaves the gate closed."""
     before = scene.reset("planned").stored()
     steps = scene.kill("apply", moment)
     lake = scene.open()
-    survived = lake.stored()
+    survived, closed = lake.stored(), lake.catalog.gate(REPOSITORY) is not None
     manifest = lake.folder_of(1).read_manifest()
     lake.apply(manifest)
 
     last = steps[-1] if moment.startswith("unlink") else moment
 
     assert APPLY_STEPS[: APPLY_STEPS.index(last) + 1] == steps
+    assert last.endswith(("started", "deleted")) == closed
+    assert lake.catalog.gate(REPOSITORY) is None
     assert undisturbed == end_of(lake, manifest)
     assert lake.stored() <= survived <= before
     if moment.startswith("unlink"):

@@ -6,6 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.services.lake import REPOSITORY, Lake, make_lake, plan_with_many_waves
 
+from ebbtide.errors import ObjectGone
 from ebbtide.lake.catalog.catalog import Catalog
 from ebbtide.tables.contracts import PLAN
 
@@ -105,8 +106,9 @@ def test_a_reference_made_between_two_waves(lake):
     def refer(step: str) -> None:
         if step == f"wave {first['wave']} finished":
             lake.catalog.create_branch(REPOSITORY, "old", "main")
-            for row in (first, last):
-                lake.catalog.copy(REPOSITORY, "old", row["paths"][0], f"keep/{row['paths'][0]}")
+            lake.catalog.copy(REPOSITORY, "old", last["paths"][0], f"keep/{last['paths'][0]}")
+            with pytest.raises(ObjectGone):
+                lake.catalog.copy(REPOSITORY, "old", first["paths"][0], f"keep/{first['paths'][0]}")
 
     applied = lake.apply(manifest, on_step=refer)
     outcomes = lake.outcomes(manifest)

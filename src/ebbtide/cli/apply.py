@@ -9,11 +9,10 @@ import typer
 
 from ebbtide.cli.console import AsJson, Master, Now, print_json, progress, safe, say, table
 from ebbtide.cli.state import State
-from ebbtide.engine.applying import Applied, check_plan
+from ebbtide.engine.applying import Applied
 from ebbtide.engine.layout import run_folder
 from ebbtide.errors import BadInput
-from ebbtide.lake.lifecycle.job import apply_lifecycle
-from ebbtide.lake.lifecycle.target import LakeTarget
+from ebbtide.lake.lifecycle.job import apply_lifecycle, check_lifecycle
 from ebbtide.ledger.runs import RunState
 from ebbtide.plan.manifest import Manifest
 from ebbtide.report.format import count, human_bytes, plural
@@ -40,8 +39,7 @@ def apply(
     run = state.ledger.run(manifest.run_id)
     options = state.apply_options(override_breaker=override_breaker)
     if run.state is not RunState.SUCCEEDED:
-        target = LakeTarget(state.catalog, manifest.target.removeprefix("lake:"))
-        check_plan(manifest, target, options, state.clock())
+        check_lifecycle(state.shop, manifest, options)
         _confirm(manifest, yes=yes)
     with state.spark(master) as spark, progress() as report:
         applied = apply_lifecycle(spark, state.shop, manifest, options=options, on_progress=report)

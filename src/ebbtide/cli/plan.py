@@ -98,9 +98,7 @@ def show_summary(manifest: Manifest) -> None:
         f"  would delete [bold]{plural(due.objects, 'object')}, {human_bytes(due.bytes)}[/bold]"
         f" ({percent(due.objects, summary.known_objects)} of {count(summary.known_objects)} known)"
     )
-    say(
-        f"  holds {plural(summary.held.objects, 'object')}, {human_bytes(summary.held.bytes)}, that rules touch"
-    )
+    say(f"  holds {plural(held.objects, 'object')}, {human_bytes(held.bytes)}, that rules touch")
     for warning in manifest.warnings:
         say(f"  [yellow]warning:[/yellow] {safe(warning)}")
     for reason in manifest.breaker:

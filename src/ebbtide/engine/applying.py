@@ -3,7 +3,8 @@ Applying a plan: verify again, delete on the executors wave by wave, record one 
 
 Each wave is four durable steps: `started` in the ledger, the deletes, the outcome table, `finished` in the
 ledger. Whatever is interrupted, applying again goes on from there: a finished wave is not touched, a started
-one is done again, and what it finds gone was its own doing.
+one is done again, and what it finds gone was its own doing. From verification to `finished` the target is
+fenced: nothing can come to refer to what is being deleted.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pyspark.sql import functions as f
 
 from ebbtide.engine.burials import outcome_folders
 from ebbtide.engine.deleting import DeleteOptions, delete_rows
+from ebbtide.engine.fencing import Fenceable
 from ebbtide.engine.freezing import DIGESTED, OnStep, no_step, wave_of
 from ebbtide.engine.layout import RunFolder, make_durable, run_folder
 from ebbtide.errors import EbbtideError, MetadataError, PartlyApplied, StalePlan, StoreError
@@ -35,8 +37,11 @@ from ebbtide.tables.digest import table_digest
 from ebbtide.tables.failures import own_errors
 from ebbtide.tables.progress import OnProgress, no_progress, watch
 
+_OPEN_TRIES = 2
+"""How often a wave is verified with the target open; on a busy one every look is outdated when it ends."""
 
-class Target(Protocol):
+
+class Target(Fenceable, Protocol):
     """What apply asks of a front door about the thing it deletes from."""
 
     @property
@@ -116,7 +121,11 @@ def apply_plan(
     on_progress: OnProgress = no_progress,
     on_step: OnStep = no_step,
 ) -> Applied:
-    """Delete what the plan says, as far as it still holds; the caller holds the target's lock."""
+    """
+    Delete what the plan says, as far as it still holds.
+
+    The caller holds the target's lock and opens what is left fenced (`unfenced_afterwards`).
+    """
     folder = run_folder(root, manifest.run_id)
     run = ledger.run(manifest.run_id)
     state = run.state
@@ -218,10 +227,13 @@ class _Waves:
     on_step: OnStep
     _verified_at: int | None = None
     _kept: DataFrame | None = None
+    _interrupted: set[int] = field(default_factory=set)
+    """Waves that an earlier process left half-way: as long as there are any, the target is not opened."""
 
     def run(self) -> None:
         """Do every wave that is not finished, and again the items of finished ones that failed."""
         attempts = self.ledger.wave_attempts(self.manifest.run_id)
+        self._interrupted = {wave for wave, tries in attempts.items() if not tries[-1][1]}
         for wave in range(self.manifest.waves):
             self.on_progress("deleting", wave, self.manifest.waves)
             done = [number for number, finished in attempts.get(wave, []) if finished]
@@ -242,7 +254,9 @@ class _Waves:
 
     def _attempt(self, rows: DataFrame, wave: int, *, resumed: bool) -> None:
         self.target.check_still_meant(self.manifest)
-        kept = self._verify_again()
+        kept = self._verify_and_fence()
+        # Once more: to verify may have taken long.
+        self.target.check_still_meant(self.manifest)
         attempt = self.ledger.start_wave(self.manifest.run_id, wave)
         self.on_step(f"wave {wave} started")
         judged = rows.join(kept.withColumnRenamed("reason", "kept_because"), "hash", "left")
@@ -254,7 +268,21 @@ class _Waves:
         self.on_step(f"wave {wave} deleted")
         make_durable(place)
         self.ledger.finish_wave(self.manifest.run_id, wave, attempt)
+        self._interrupted.discard(wave)
+        if not self._interrupted:
+            self.target.unfence(self.manifest)
         self.on_step(f"wave {wave} finished")
+
+    def _verify_and_fence(self) -> DataFrame:
+        """Find what came to be referenced and close the target, with nothing happening between the two."""
+        for _ in range(0 if self._interrupted else _OPEN_TRIES):
+            kept = self._verify_again()
+            if self.target.fence(self.manifest) == self._verified_at:
+                return kept
+            self.target.unfence(self.manifest)
+        self.target.fence(self.manifest)
+        # What changes from here on makes no reference to a planned item, so this look cannot be outdated.
+        return self._verify_again()
 
     def _verify_again(self) -> DataFrame:
         """Find what came to be referenced since the snapshot, if the target changed since we last looked."""

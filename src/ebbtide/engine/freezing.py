@@ -59,6 +59,8 @@ class Decided:
     """Counted while the decisions are computed, so it is asked for only afterwards."""
     snapshot: dict[str, Any]
     save_snapshot: Callable[[RunFolder], None]
+    release: Callable[[], None]
+    """Gives back what the decisions were kept in while they were computed."""
     warnings: tuple[str, ...] = ()
 
 
@@ -90,9 +92,11 @@ def make_plan(
     on_step("run begun")
     try:
         with own_errors():
+            decided = decide()
             manifest = _freeze(
-                spark, root, ledger, folder, run_id, subject, decide(), made_at, options, on_progress
+                spark, root, ledger, folder, run_id, subject, decided, made_at, options, on_progress
             )
+            decided.release()
         on_step("plan durable")
     except BaseException as broken:
         shutil.rmtree(folder.path, ignore_errors=True)

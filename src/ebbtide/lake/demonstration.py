@@ -83,6 +83,7 @@ def _feature_branch(catalog: Catalog, clock: DemoClock, start: datetime, day: in
     catalog.commit(REPOSITORY, name, f"experiment {name}")
     if day % 12 == 5:
         catalog.merge(REPOSITORY, name, "main", f"merge {name}")
+        catalog.delete_branch(REPOSITORY, name)
         return f"day {day}: {name} was merged"
     if day % 18 == 17:
         catalog.delete_branch(REPOSITORY, name)
@@ -101,10 +102,11 @@ def check_needed(catalog: Catalog, policy: LakePolicy, now: datetime) -> Checked
     missing = []
     for branch, head in catalog.branches(REPOSITORY).items():
         for entry in catalog.ls(REPOSITORY, head):
+            if checked.get(entry.address):
+                continue
             if reference_lapse(policy, Referrer.BRANCH, branch, entry.key, entry.created) <= now:
                 continue
-            if entry.address not in checked:
-                checked[entry.address] = _is_readable(store, entry.address, entry.size)
+            checked[entry.address] = _is_readable(store, entry.address, entry.size)
             if not checked[entry.address]:
                 missing.append(f"{entry.key} on {branch}")
     return Checked(len(checked), sum(checked.values()), tuple(missing))

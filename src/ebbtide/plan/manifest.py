@@ -72,6 +72,7 @@ class Manifest:
         plain["made_at"] = format_instant(self.made_at)
         plain["now"] = format_instant(self.now)
         plain["plan_hash"] = self.plan_hash
+        plain["seal"] = _seal(plain)
         return json.dumps(plain, indent=2, sort_keys=True, ensure_ascii=False)
 
 
@@ -79,6 +80,7 @@ def manifest_from_json(text: str) -> Manifest:
     """Read a manifest and check it against its own hash."""
     try:
         plain = json.loads(text)
+        sealed = plain.pop("seal") == _seal(plain)
         claimed = plain.pop("plan_hash")
         plain["made_at"] = parse_instant(plain["made_at"])
         plain["now"] = parse_instant(plain["now"])
@@ -94,13 +96,19 @@ def manifest_from_json(text: str) -> Manifest:
         ) from None
     if manifest.format != FORMAT:
         raise MetadataError(f"the plan has format {manifest.format}", fix="make a new plan")
-    if manifest.plan_hash != claimed:
+    if not sealed or manifest.plan_hash != claimed:
         raise MetadataError(
-            "the plan's manifest was altered: its hash does not fit its content",
+            "the plan's manifest was altered: its seal does not fit its content",
             why="only what was planned and looked at may be deleted",
             fix="make a new plan",
         )
     return manifest
+
+
+def _seal(plain: dict[str, Any]) -> str:
+    """Hash the whole document: the checks at apply rely on its times, counts and snapshot too."""
+    text = json.dumps({k: v for k, v in plain.items() if k != "seal"}, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _summary(plain: dict[str, Any]) -> Summary:

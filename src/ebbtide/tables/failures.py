@@ -29,8 +29,10 @@ def translated(failure: BaseException) -> errors.EbbtideError:
     for name, message in _RAISED.findall(text):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, errors.EbbtideError):
+            text, _, fix = message.strip().partition(". What to do: ")
+            what, _, why = text.partition("; ")
             error = kind.__new__(kind)
-            errors.EbbtideError.__init__(error, message.strip())
+            errors.EbbtideError.__init__(error, what, why=why, fix=fix)
             return error
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(failure).__name__)
     return errors.EbbtideError(

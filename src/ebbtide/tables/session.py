@@ -33,7 +33,7 @@ ALWAYS = {
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
-    "spark.python.daemon.module": "ebbtide.tables.daemon",
+    "spark.python.daemon.module": "ebbtide.worker_daemon",
     # A second copy of a task that deletes would only report what the first one did as absent.
     "spark.speculation": "false",
 }

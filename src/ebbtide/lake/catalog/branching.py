@@ -19,7 +19,7 @@ class Branching(CatalogPart):
     def create_branch(self, repo: str, name: str, source: str) -> str:
         """Make a branch at the commit that source means (nothing staged comes along); give its head."""
         check_ref_name(name, "branch")
-        with self._writing(repo) as writing:
+        with self._referring(repo) as writing:
             _check_free(writing, name)
             head = refs.resolve(writing.connection, writing.repository, source).commit.id
             add_branch(writing.connection, writing.repository, name, head)
@@ -45,7 +45,7 @@ class Branching(CatalogPart):
     def create_tag(self, repo: str, name: str, source: str) -> str:
         """Name a commit for good; give its id."""
         check_ref_name(name, "tag")
-        with self._writing(repo) as writing:
+        with self._referring(repo) as writing:
             _check_free(writing, name)
             commit_id = refs.resolve(writing.connection, writing.repository, source).commit.id
             row = {"repo_uid": writing.repository.uid, "name": name, "commit_id": commit_id}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ebbtide.lake.catalog.branching import Branching
+from ebbtide.lake.catalog.gating import Gating
 from ebbtide.lake.catalog.policies import Policies
 from ebbtide.lake.catalog.rearranging import Rearranging
 from ebbtide.lake.catalog.reconciling import Reconciling
@@ -11,7 +12,7 @@ from ebbtide.lake.catalog.snapshots import Snapshots
 from ebbtide.lake.catalog.uploading import Uploading
 
 
-class Catalog(Repositories, Branching, Uploading, Rearranging, Reconciling, Policies, Snapshots):
+class Catalog(Repositories, Branching, Uploading, Rearranging, Reconciling, Policies, Snapshots, Gating):
     """
     Versioned repositories on one machine: metadata in SQLite or PostgreSQL, objects in a store.
 

@@ -88,7 +88,7 @@ class Committing(CatalogPart):
         )
         words = Words(message, committer, metadata)
         commit = self._new_commit(found, ranges, (head.id,), words, created)
-        with self._writing(repo) as writing:
+        with self._referring(repo) as writing:
             if not land(writing, target, commit):
                 raise Refused(f"branch {branch!r} moved during the import", fix="import again")
         return commit
@@ -101,7 +101,7 @@ class Committing(CatalogPart):
         """
         if prefix is not None and to is not None:
             raise Refused("a reset takes a prefix or a ref, not both", fix="leave one of them out")
-        with self._writing(repo) as writing:
+        with self._writing(repo) if to is None else self._referring(repo) as writing:
             found = refs.branch(writing.connection, writing.repository, branch)
             if to is not None:
                 head = refs.resolve(writing.connection, writing.repository, to).commit.id

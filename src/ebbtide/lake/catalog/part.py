@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from ebbtide.errors import BadInput, Refused
-from ebbtide.lake.catalog import refs
+from ebbtide.lake.catalog import gates, refs
 from ebbtide.lake.catalog.committed import Committed
 from ebbtide.lake.catalog.database import Database
 from ebbtide.lake.catalog.graveyard import Graveyard
@@ -27,6 +28,7 @@ from ebbtide.store.opening import open_store
 _Landed = TypeVar("_Landed")
 _ATTEMPTS = 100
 _OPEN_REPOSITORIES = 64
+_GATE_POLL = timedelta(milliseconds=100)
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class CatalogPart:
         range_keys: int = RANGE_KEYS,
         partition_objects: int = 50_000,
         token_life: timedelta = TOKEN_LIFE,
+        gate_wait: timedelta = timedelta(seconds=30),
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         if not 1 <= range_keys < 2**31 or partition_objects < 1 or token_life <= timedelta(0):
             raise BadInput(
@@ -64,6 +68,8 @@ class CatalogPart:
         self._store_options = dict(store_options or {})
         self._range_keys = range_keys
         self._token_life = token_life
+        self._gate_polls = max(0, gate_wait // _GATE_POLL)
+        self._sleep = sleep
         self._partitions = Partitions(clock, partition_objects)
         self._content = lru_cache(_OPEN_REPOSITORIES)(self._open_content)
 
@@ -87,6 +93,24 @@ class CatalogPart:
         """Open a write transaction that holds the repository locked."""
         with self._database.writing() as connection:
             yield Writing(connection, *refs.lock_repository(connection, repo))
+
+    @contextmanager
+    def _referring(self, repo: str) -> Iterator[Writing]:
+        """Open a write transaction that may refer to objects which are there already; the gate lets it in."""
+        for left in range(self._gate_polls, -1, -1):
+            # Looked at before without the lock, so that who waits stands in nobody's way.
+            with self._reading(repo) as (connection, found):
+                closed = gates.find(connection, found)
+            if closed is None:
+                with self._writing(repo) as writing:
+                    # Closing takes the lock too: what is open here stays open until this is committed.
+                    closed = gates.find(writing.connection, writing.repository)
+                    if closed is None:
+                        yield writing
+                        return
+            if closed is not None and not left:
+                raise gates.busy(repo, closed)
+            self._sleep(_GATE_POLL.total_seconds())
 
     def _store_at(self, url: str) -> Store:
         """Open a store with the catalog's options."""

@@ -40,7 +40,7 @@ class Rearranging(Reading):
         check_key(target_key)
         if source_ref is None or source_ref == branch:
             self.stat(repo, branch, source_key)
-            with self._writing(repo) as writing:
+            with self._referring(repo) as writing:
                 return self._share(writing, branch, source_key, target_key)
         return self._copy_data(repo, branch, source_ref, source_key, target_key)
 
@@ -48,7 +48,7 @@ class Rearranging(Reading):
         """Give a key's object another key, in one step."""
         check_key(target_key)
         self.stat(repo, branch, source_key)
-        with self._writing(repo) as writing:
+        with self._referring(repo) as writing:
             entry = self._share(writing, branch, source_key, target_key)
             if source_key != target_key:
                 to = refs.branch(writing.connection, writing.repository, branch)
@@ -72,11 +72,15 @@ class Rearranging(Reading):
         return len(wanted)
 
     def _share(self, writing: Writing, branch: str, source_key: str, target_key: str) -> Entry:
-        """Stage a second entry for an object of this branch, under the lock."""
+        """Stage a second entry for an object of this branch, under the lock; one that is gone is refused."""
         to = refs.resolve(writing.connection, writing.repository, branch)
         if to.branch is None:
             raise NotFound(f"{branch!r} is no branch", fix="copy on a branch")
         source = self._entry(writing.connection, writing.repository, to, source_key)
+        if is_inside(source.address):
+            # Asked under the lock, with the gate open: now no run can be about to delete it.
+            with self._explained(writing.repository, branch, source):
+                self._content(writing.repository.namespace).store.stat(source.address)
         entry = replace(source, key=target_key, created=self._clock())
         staging.put(writing.connection, to.branch, writing.sequence, [entry])
         return entry

@@ -106,7 +106,7 @@ class Reconciling(Committing):
                 why="it holds none of that commit's changes any more",
                 fix="look at its log",
             )
-        with self._writing(repo) as writing:
+        with self._referring(repo) as writing:
             if not land(writing, plan.target, commit):
                 return None
             # Checked again under the lock: an upload may have come since, made against another head.

@@ -60,6 +60,18 @@ def lock_repository(connection: Connection, name: str) -> tuple[Repository, int]
     return found, sequence(connection, found)
 
 
+def hold_repository(connection: Connection, name: str) -> tuple[Repository, int]:
+    """
+    Lock a repository's row without a change of its content, and give its sequence as it is.
+
+    On SQLite the write transaction alone keeps all other writers out.
+    """
+    table = schema.repositories
+    connection.execute(select(table.c.uid).where(table.c.name == name).with_for_update())
+    found = repository(connection, name)
+    return found, sequence(connection, found)
+
+
 def sequence(connection: Connection, repo: Repository) -> int:
     """Read a repository's change counter."""
     table = schema.repositories

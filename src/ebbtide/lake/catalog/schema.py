@@ -143,6 +143,14 @@ policies = Table(
     Column("created", BigInteger, nullable=False),
 )
 
+gates = Table(
+    "catalog_gates",
+    metadata,
+    _owner(),
+    Column("holder", Text, nullable=False),
+    Column("since", BigInteger, nullable=False),
+)
+
 
 def create_all(connection: Connection) -> None:
     """Make what is missing, in the caller's write transaction, and refuse a schema newer than this code."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as f
 
 from ebbtide.lake.lifecycle.references import Side, references
@@ -39,16 +39,23 @@ def expired_addresses(ranges: DataFrame, worlds: Mapping[int, World]) -> DataFra
     )
 
 
-def deduplicated(candidates: DataFrame, untouched: DataFrame, worlds: Mapping[int, World]) -> DataFrame:
+def deduplicated(
+    candidates: DataFrame,
+    untouched: DataFrame,
+    worlds: Mapping[int, World],
+    both: Observation | None = None,
+) -> DataFrame:
     """
     Step 4. Decide: an address goes if no reference that still counts keeps it.
 
-    `untouched` are the references that no rule matches; they never lapse.
+    `untouched` are the references that no rule matches; they never lapse. `both` counts what is kept so.
 
     References are matched by the hash of the canonical address. Two addresses with one hash would both be
     kept, which is the safe mistake.
     """
     joined = candidates.join(_keepers(candidates, untouched), ["world", "hash"], "left")
+    if both is not None:
+        joined = joined.observe(both, f.count("keeper").alias("objects"))
     kept = f.col("keeper").isNotNull()
     waiting = ~f.col("ready")
     holds = [

@@ -10,6 +10,7 @@ The lifecycle job of seed 000: its five parts, in order, over a repository of th
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -17,9 +18,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from ebbtide.engine.applying import Applied, ApplyOptions, apply_plan, check_plan
+from ebbtide.engine.fencing import unfenced_afterwards
 from ebbtide.engine.freezing import FreezeOptions, OnStep, Subject, make_plan, no_step
 from ebbtide.engine.layout import run_folder
-from ebbtide.errors import PolicyError
+from ebbtide.errors import Busy, EbbtideError, PolicyError
 from ebbtide.lake.catalog.catalog import Catalog
 from ebbtide.lake.lifecycle.outputs import has_policy, write_addresses, write_policy, write_stats
 from ebbtide.lake.lifecycle.planning import COLLECTOR, decide, world_of
@@ -99,6 +101,18 @@ def plan_lifecycle(
     return manifest
 
 
+def check_lifecycle(shop: Workshop, manifest: Manifest, options: ApplyOptions) -> None:
+    """Refuse, before Spark starts, a plan that must not be applied; a refused run keeps no gate closed."""
+    target = LakeTarget(shop.catalog, manifest.target.removeprefix("lake:"))
+    try:
+        check_plan(manifest, target, options, shop.clock())
+    except EbbtideError:
+        # Who cannot get the lock meets a run at work, which opens the gate itself.
+        with suppress(Busy), target_lock(shop.root, manifest.target_uid, f"ebb apply {manifest.run_id}"):
+            target.unfence(manifest)
+        raise
+
+
 def apply_lifecycle(
     spark: SparkSession,
     shop: Workshop,
@@ -111,7 +125,10 @@ def apply_lifecycle(
     """Apply a plan, then leave the day's statistics beside the data."""
     name = manifest.target.removeprefix("lake:")
     target = LakeTarget(shop.catalog, name)
-    with target_lock(shop.root, manifest.target_uid, f"ebb apply {manifest.run_id}"):
+    with (
+        target_lock(shop.root, manifest.target_uid, f"ebb apply {manifest.run_id}"),
+        unfenced_afterwards(spark, target, manifest),
+    ):
         if shop.ledger.run(manifest.run_id).state is not RunState.SUCCEEDED:
             check_plan(manifest, target, options, shop.clock())
             # A planner that was killed after it had recorded the plan has not come to this.

@@ -46,23 +46,33 @@ def decide(spark: SparkSession, snapshot: Snapshot, world: World) -> Decided:
     ranges = range_table(spark, worlds).persist(StorageLevel.DISK_ONLY)
     candidates = expired_addresses(ranges, worlds).persist(StorageLevel.DISK_ONLY)
     touched = candidates.count()
-    known, untouched = _counting(touched, references(ranges, worlds, Side.UNTOUCHED))
+    both = Observation("both")
+    known, untouched = _counting(touched, references(ranges, worlds, Side.UNTOUCHED), both)
 
     def save_snapshot(folder: RunFolder) -> None:
         RANGES.write(ranges, folder.snapshot)
 
+    def release() -> None:
+        candidates.unpersist()
+        ranges.unpersist()
+
     return Decided(
-        decisions=deduplicated(candidates, untouched, worlds),
+        decisions=deduplicated(candidates, untouched, worlds, both),
         touched=touched,
         known_objects=known,
         snapshot=_described(snapshot),
         save_snapshot=save_snapshot,
+        release=release,
         warnings=policy_warnings(world.policy),
     )
 
 
-def _counting(touched: int, untouched: DataFrame) -> tuple[Callable[[], int], DataFrame]:
-    """Count distinct objects on both sides while the decisions are computed, reading nothing twice."""
+def _counting(touched: int, untouched: DataFrame, both: Observation) -> tuple[Callable[[], int], DataFrame]:
+    """
+    Count distinct objects on both sides while the decisions are computed, reading nothing twice.
+
+    What rules touch through one path and not through another is on both sides, and counted once.
+    """
     distinct = f.approx_count_distinct("hash").alias("objects")
 
     def counted() -> int:
@@ -75,7 +85,7 @@ def _counting(touched: int, untouched: DataFrame) -> tuple[Callable[[], int], Da
 
     def known() -> int:
         try:
-            return touched + int(observation.get["objects"])
+            return touched + int(observation.get["objects"]) - int(both.get["objects"])
         except Py4JError:
             # A side without a single row is taken out of the running query, and what it observed with it.
             return touched + counted()

@@ -1,0 +1,27 @@
+"""
+The process from which Spark forks its Python workers, with all imports done once before the first fork.
+
+Without it every worker imports Arrow, NumPy and PySpark anew, which takes longer than most of its tasks. It
+stands above all packages, because what workers run lives in many of them.
+"""
+
+from __future__ import annotations
+
+import pyarrow.parquet
+from pyspark.daemon import manager
+
+import ebbtide.engine.deleting
+import ebbtide.lake.checking
+import ebbtide.lake.lifecycle.outputs
+import ebbtide.lake.lifecycle.references
+
+PRELOADED = (
+    pyarrow.parquet,
+    ebbtide.engine.deleting,
+    ebbtide.lake.checking,
+    ebbtide.lake.lifecycle.outputs,
+    ebbtide.lake.lifecycle.references,
+)
+
+if __name__ == "__main__":
+    manager()

@@ -1,0 +1,212 @@
+"""References that are made while apply is at work: until the gate closes they count, then they wait."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor, wait
+from datetime import timedelta
+
+import pytest
+from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake
+
+from ebbtide.engine import deleting
+from ebbtide.engine.applying import ApplyOptions
+from ebbtide.errors import Busy, EbbtideError, NotFound, ObjectGone, StalePlan
+from ebbtide.lake.catalog.catalog import Catalog
+from ebbtide.lake.lifecycle.job import check_lifecycle
+from ebbtide.lake.lifecycle.target import LakeTarget
+from ebbtide.ledger.locks import target_lock
+from ebbtide.ledger.runs import RunState
+
+pytestmark = pytest.mark.spark
+
+OTHER_DAYS = {"old-raw": {"prefix": "raw/", "days": 31}}
+
+
+def target_of(lake: Lake) -> LakeTarget:
+    """Give the repository as apply sees it."""
+    return LakeTarget(lake.catalog, REPOSITORY)
+
+
+def gate_of(lake: Lake) -> str | None:
+    """Say who keeps the gate closed."""
+    return lake.catalog.gate(REPOSITORY)
+
+
+def missing_objects(lake: Lake, prefix: str) -> list[str]:
+    """List the keys of a prefix whose object is not there."""
+    there = lake.stored()
+    return [entry.key for entry in lake.catalog.ls(REPOSITORY, "main", prefix) if entry.address not in there]
+
+
+def test_a_copy_during_a_wave_waits_and_finds_the_object_gone(lake, tmp_path):
+    """A copy of an object that is being deleted does not get in before it is gone, and is told who did it."""
+    manifest, seen = lake.plan(), []
+    other = Catalog(
+        f"sqlite:///{tmp_path}/catalog.db",
+        clock=lake.clock,
+        graveyard=lake.catalog._graveyard,
+        gate_wait=timedelta(minutes=5),
+    )
+    with ThreadPoolExecutor(1) as pool:
+
+        def copy(step: str) -> None:
+            if step == "wave 0 started":
+                seen.append(pool.submit(other.copy, REPOSITORY, "main", "raw/1", "keep/mine"))
+            if step == "wave 0 deleted":
+                seen.append(wait(seen[:1], timeout=0.5).done)
+
+        applied = lake.apply(manifest, on_step=copy)
+        with pytest.raises(ObjectGone, match=f"run {manifest.run_id} deleted it"):
+            seen[0].result(timeout=60)
+    other.close()
+
+    assert set() == seen[1]
+    assert 5 == applied.freed.objects
+    assert [] == missing_objects(lake, "keep/")
+    assert gate_of(lake) is None
+
+
+def test_who_does_not_want_to_wait_is_refused(lake, tmp_path):
+    """A copy during a wave that runs out of patience says which run is at work, and refers to nothing."""
+    manifest, refused = lake.plan(), []
+    hasty = Catalog(f"sqlite:///{tmp_path}/catalog.db", gate_wait=timedelta(0))
+
+    def copy(step: str) -> None:
+        if step == "wave 0 started":
+            with pytest.raises(Busy, match=f"run {manifest.run_id} is deleting objects of 'lake'") as busy:
+                hasty.copy(REPOSITORY, "main", "raw/1", "keep/mine")
+            refused.append(busy)
+
+    lake.apply(manifest, on_step=copy)
+    hasty.close()
+
+    assert 1 == len(refused)
+    with pytest.raises(NotFound):
+        lake.catalog.stat(REPOSITORY, "main", "keep/mine")
+
+
+@pytest.mark.parametrize("times", [1, 4])
+def test_copies_between_the_last_look_and_the_gate_keep_their_objects(lake, monkeypatch, times):
+    """A reference that slips in after verification is seen: apply looks again, at last with a closed gate."""
+    manifest, close, addresses = lake.plan(), Catalog.close_gate, []
+
+    def copy_first(catalog: Catalog, repo: str, holder: str) -> int:
+        number = len(addresses) + 1
+        if catalog.gate(repo) is None and number <= times:
+            addresses.append(catalog.copy(repo, "main", f"raw/{number}", f"keep/mine-{number}").address)
+        return close(catalog, repo, holder)
+
+    monkeypatch.setattr(Catalog, "close_gate", copy_first)
+    lake.apply(manifest)
+    outcomes = lake.outcomes(manifest)
+    changed = {address for address, (outcome, _) in outcomes.items() if outcome == "changed"}
+
+    assert min(times, 3) == len(addresses)
+    assert set(addresses) == changed
+    assert 5 - len(addresses) == sum(outcome == "deleted" for outcome, _ in outcomes.values())
+    assert [] == missing_objects(lake, "keep/")
+    assert gate_of(lake) is None
+
+
+def test_uploads_during_a_wave_go_on(lake):
+    """Uploads and commits do not wait for a run that is deleting, nor disturb it."""
+    manifest = lake.plan()
+
+    def write(step: str) -> None:
+        if step == "wave 0 started":
+            lake.upload("raw/new")
+            lake.commit()
+
+    lake.apply(manifest, on_step=write)
+
+    assert RunState.SUCCEEDED == lake.state(manifest)
+    assert b"raw/new" == lake.catalog.read(REPOSITORY, "main", "raw/new")
+
+
+def test_a_gate_that_the_run_itself_left_closed_is_taken_over(lake):
+    """A run that was killed with the gate closed goes on with it, and opens it at the end."""
+    manifest = lake.plan()
+    target_of(lake).fence(manifest)
+
+    assert 5 == lake.apply(manifest).freed.objects
+    assert gate_of(lake) is None
+
+
+def test_a_gate_that_another_run_closed_stops_apply(lake):
+    """A run of another ledger on the same catalog, even of the same number, is not disturbed."""
+    manifest, before = lake.plan(), lake.stored()
+    other = f"{manifest.run_id}@another moment"
+    lake.catalog.close_gate(REPOSITORY, other)
+    with pytest.raises(Busy, match=f"run {manifest.run_id} is deleting"):
+        lake.apply(manifest)
+
+    assert (before, other) == (lake.stored(), gate_of(lake))
+    lake.catalog.open_gate(REPOSITORY, other)
+
+    assert 5 == lake.apply(manifest).freed.objects
+
+
+def test_a_run_that_became_stale_keeps_no_gate_closed(lake):
+    """A plan that can never be finished opens the gate that its killed apply had left closed."""
+    manifest = lake.plan()
+    lake.policy(OTHER_DAYS)
+    for refuse in (lake.apply, lambda plan: check_lifecycle(lake.shop, plan, ApplyOptions())):
+        target_of(lake).fence(manifest)
+        with pytest.raises(StalePlan):
+            refuse(manifest)
+
+        assert gate_of(lake) is None
+
+
+def test_a_check_leaves_the_gate_to_a_run_at_work(lake):
+    """Whoever only looks at a stale plan does not open the gate under an apply that is running."""
+    manifest = lake.plan()
+    target_of(lake).fence(manifest)
+    lake.policy(OTHER_DAYS)
+    with target_lock(lake.shop.root, manifest.target_uid, "a run at work"), pytest.raises(StalePlan):
+        check_lifecycle(lake.shop, manifest, ApplyOptions())
+
+    assert gate_of(lake) is not None
+    lake.policy(RAW_30_DAYS)
+    check_lifecycle(lake.shop, manifest, ApplyOptions())
+
+    assert gate_of(lake) is not None
+
+
+def failing():
+    """Make a deleter that breaks; made in a function, so that workers get it by value."""
+
+    class Failing(deleting._Deleter):
+        """Breaks before it deletes."""
+
+        def _ask_store(self, requests):
+            raise ZeroDivisionError("oops")
+
+    return Failing
+
+
+def test_a_wave_that_failed_leaves_the_gate_open(lake, monkeypatch):
+    """When the deleting job itself fails the gate is opened, and applying again finishes the run."""
+    manifest = lake.plan()
+    with monkeypatch.context() as patch:
+        patch.setattr(deleting, "_Deleter", failing())
+        with pytest.raises(EbbtideError, match="a Spark job failed"):
+            lake.apply(manifest)
+
+    assert (None, RunState.FAILED) == (gate_of(lake), lake.state(manifest))
+    assert 5 == lake.apply(manifest).freed.objects
+
+
+def test_an_apply_that_is_interrupted_by_its_user_opens_the_gate(lake):
+    """Ctrl-C within a wave opens the gate once no task runs any more."""
+    manifest = lake.plan()
+
+    def interrupt(step: str) -> None:
+        if step == "wave 0 started":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lake.apply(manifest, on_step=interrupt)
+
+    assert (None, RunState.APPLYING) == (gate_of(lake), lake.state(manifest))
+    assert 5 == lake.apply(manifest).freed.objects
