@@ -3,14 +3,14 @@ Gathering judged rows: what many versions of a stretch of keys have in common le
 
 A commit that changes one key rewrites a whole range, so a history holds the same (key, address) pairs many
 times over. Rows are kept small while they are gathered: instead of its verdict each carries the number of a
-*case*, and rows that agree in everything are one.
+*case* and that of a holder. Rows that agree in all but the holder are one, with the first of their holders.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -41,19 +41,14 @@ _BATCH = 65_536
 
 @dataclass(frozen=True)
 class Case:
-    """A verdict as rows refer to it. The holder is only an example of its class, unless all are named."""
+    """A verdict as rows refer to it: how its references are treated, whoever they are."""
 
     days: int | None
     rules: tuple[str, ...]
     why: str
     referrer: str
-    holder: str
-    named: bool = False
-
-    @property
-    def signature(self) -> tuple[object, ...]:
-        """What makes two cases the same: the treatment, not the name of one who is treated so."""
-        return (self.days, self.rules, self.why, self.referrer, self.holder if self.named else "")
+    named: str = ""
+    """Everyone who reaches the rows, where all are to be named."""
 
 
 @dataclass
@@ -65,8 +60,8 @@ class Gathered:
     _now: int = 0
     _max_key: str = ""
     _tables: list[Any] = field(default_factory=list)
-    _numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
-    _cases: list[Case] = field(default_factory=list)
+    _cases: dict[Case, int] = field(default_factory=dict)
+    _holders: dict[str, int] = field(default_factory=dict)
 
     def is_apart(self, world: int, min_key: str) -> bool:
         """Tell whether a range shares no keys with what was gathered so far."""
@@ -77,19 +72,21 @@ class Gathered:
         self._max_key = max(self._max_key, max_key) if world == self._world else max_key
         self._world = world
 
-    def add(self, world: int, now: int, part: Any, case: Case) -> None:
-        """Add the rows of a segment, all of one case."""
+    def add(self, world: int, now: int, part: Any, case: Case, holder: str) -> None:
+        """Add the rows of a segment, all of one case and with one holder."""
         if not part.num_rows:
             return
         self._now, self._world = now, world
-        number = self._number(case)
-        codes = np.full(part.num_rows, number, dtype=np.int32)
+        codes = np.full(part.num_rows, _number(self._cases, case), dtype=np.int32)
         doubtful = np.asarray(part.column("doubtful"))
         if doubtful.any():
-            codes[doubtful] = self._number(
-                Case(None, case.rules, str(HoldReason.SPELLING), case.referrer, case.holder)
-            )
-        self._tables.append(part.drop_columns(["doubtful"]).append_column("case", pa.array(codes)))
+            spelling = Case(None, case.rules, str(HoldReason.SPELLING), case.referrer, case.named)
+            codes[doubtful] = _number(self._cases, spelling)
+        holders = np.full(part.num_rows, _number(self._holders, holder), dtype=np.int32)
+        rows = part.drop_columns(["doubtful"])
+        self._tables.append(
+            rows.append_column("case", pa.array(codes)).append_column("holder", pa.array(holders))
+        )
         self.rows += part.num_rows
 
     def flush(self) -> Iterator[Any]:
@@ -97,19 +94,14 @@ class Gathered:
         if not self._tables:
             return
         columns = ["key", "address", "created", "size", "case"]
-        together = pa.concat_tables(self._tables).select(columns)
+        together = pa.concat_tables(self._tables).select([*columns, "holder"])
         if len(self._tables) > len(self._cases):
-            together = together.group_by(columns, use_threads=False).aggregate([]).select(columns)
+            grouped = together.group_by(columns, use_threads=False).aggregate([("holder", "min")])
+            together = grouped.rename_columns({"holder_min": "holder"})
         for batch in together.combine_chunks().to_batches(max_chunksize=_BATCH):
             yield self._expanded(batch)
         self.rows, self._max_key = 0, ""
-        self._tables, self._numbers, self._cases = [], {}, []
-
-    def _number(self, case: Case) -> int:
-        number = self._numbers.setdefault(case.signature, len(self._cases))
-        if number == len(self._cases):
-            self._cases.append(case)
-        return number
+        self._tables, self._cases, self._holders = [], {}, {}
 
     def _expanded(self, batch: Any) -> Any:
         codes = batch.column("case")
@@ -124,10 +116,18 @@ class Gathered:
             "lapse": pa.array(lapse, _TIMESTAMP),
             "lapsed": pa.array(lapse <= self._now),
             "rules": pa.array([c.rules for c in self._cases], pa.list_(pa.string())).take(codes),
-            "holder": pa.array([c.holder for c in self._cases], pa.string()).take(codes),
+            "holder": pa.array(list(self._holders), pa.string()).take(batch.column("holder")),
             "why": pa.array([c.why for c in self._cases], pa.string()).take(codes),
         }
         return pa.RecordBatch.from_arrays([columns[name] for name in _ROWS.names], schema=_ROWS)
+
+
+_Known = TypeVar("_Known", bound=Hashable)
+
+
+def _number(known: dict[_Known, int], value: _Known) -> int:
+    """Give a value its number, a new one if it is new."""
+    return known.setdefault(value, len(known))
 
 
 def _days(case: Case) -> int:

@@ -122,18 +122,19 @@ class _RangeReader:
             verdict = judge(segment.matched, ties)
             if self._wants(verdict):
                 part = self._narrowed(table.slice(segment.start, segment.stop - segment.start))
-                gathered.add(world, judge_of.now, part, self._case(judge_of, segment, verdict, ties))
+                case = self._case(judge_of, segment, verdict, ties)
+                holder = case.named or holder_text(verdict.holder)
+                gathered.add(world, judge_of.now, part, case, holder)
         gathered.reach(world, info.max_key)
 
     def _case(self, judged: _Judge, segment: Segment, verdict: Verdict, ties: Sequence[Tie]) -> Case:
-        everyone = ties if self.wanted else (verdict.holder,)
+        everyone = ", ".join(sorted({holder_text(tie) for tie in ties})) if self.wanted else ""
         return Case(
             days=verdict.days,
             rules=tuple(judged.rule_ids[i] for i in verdict.rules),
             why=str(hold_reason(verdict, segment.matched)),
             referrer=str(verdict.holder.referrer),
-            holder=", ".join(sorted({holder_text(tie) for tie in everyone})),
-            named=self.wanted is not None,
+            named=everyone,
         )
 
     def _narrowed(self, part: Any) -> Any:
