@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 from ebbtide.errors import EbbtideError
 from ebbtide.plan.decision import Outcome
 from ebbtide.rules.instant import system_clock, to_micros
-from ebbtide.store.base import DeleteRequest, DeleteResult, Deletion, StoreSpec
+from ebbtide.store.base import DeleteRequest, DeleteResult, StoreSpec
 from ebbtide.store.opening import open_store
 from ebbtide.store.polite import polite_delete
 from ebbtide.tables.contracts import OUTCOMES
@@ -109,23 +109,23 @@ class _Deleter:
         except EbbtideError as broken:
             # What was deleted before the store broke down is in `found`; the rest failed and is tried again.
             for request in requests:
-                found.setdefault(request.key, DeleteResult(request.key, Deletion.FAILED, str(broken)))
+                found.setdefault(request.key, DeleteResult(request.key, Outcome.FAILED, str(broken)))
         for request in requests:
-            silent = DeleteResult(request.key, Deletion.FAILED, "the store did not answer for this key")
+            silent = DeleteResult(request.key, Outcome.FAILED, "the store did not answer for this key")
             found.setdefault(request.key, silent)
         return found
 
 
 def _refuse(address: str, kept_because: str | None) -> DeleteResult | None:
     if kept_because is not None:
-        return DeleteResult(address, Deletion.CHANGED, kept_because)
+        return DeleteResult(address, Outcome.CHANGED, kept_because)
     if "://" in address or address.startswith(METADATA_FOLDER) or not address:
         # Planning holds these; a plan that has one all the same must not reach the store with it.
-        return DeleteResult(address, Deletion.DENIED, "not a data object of this namespace")
+        return DeleteResult(address, Outcome.DENIED, "not a data object of this namespace")
     return None
 
 
 def _settle(result: DeleteResult, *, again: bool) -> DeleteResult:
-    if again and result.outcome is Deletion.ABSENT:
-        return DeleteResult(result.key, Deletion.DELETED, _RESUMED)
-    return DeleteResult(result.key, Deletion(Outcome(str(result.outcome))), result.reason)
+    if again and result.outcome is Outcome.ABSENT:
+        return DeleteResult(result.key, Outcome.DELETED, _RESUMED)
+    return result

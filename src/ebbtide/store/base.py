@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
+
+from ebbtide.plan.decision import Outcome
 
 RecordBatch = Any
 """A pyarrow.RecordBatch with the columns of :data:`LISTING_COLUMNS`; pyarrow ships no types."""
@@ -39,16 +40,6 @@ class ObjectInfo:
     etag: str | None = None
 
 
-class Deletion(StrEnum):
-    """What became of one requested delete."""
-
-    DELETED = "deleted"
-    ABSENT = "absent"
-    CHANGED = "changed"
-    DENIED = "denied"
-    FAILED = "failed"
-
-
 @dataclass(frozen=True)
 class DeleteRequest:
     """One object to delete; with an etag only if it is still that very content."""
@@ -62,7 +53,7 @@ class DeleteResult:
     """The outcome for one key, with the store's own words where it refused."""
 
     key: str
-    outcome: Deletion
+    outcome: Outcome
     reason: str = ""
 
 

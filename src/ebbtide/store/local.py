@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from ebbtide.errors import AddressError, NotFound, StoreError
+from ebbtide.plan.decision import Outcome
 from ebbtide.rules.instant import from_micros
 from ebbtide.store.address import locate
 from ebbtide.store.base import (
     DeleteRequest,
     DeleteResult,
-    Deletion,
     ObjectInfo,
     RecordBatch,
     StoreSpec,
@@ -161,29 +161,29 @@ class LocalStore:
         try:
             path = self._path(key)
             outcome, reason = self._remove(path, request.etag)
-            if outcome is Deletion.DELETED:
+            if outcome is Outcome.DELETED:
                 self._tidy(path)
         except (FileNotFoundError, NotADirectoryError):
-            return DeleteResult(key, Deletion.ABSENT)
+            return DeleteResult(key, Outcome.ABSENT)
         except PermissionError as error:
-            return DeleteResult(key, Deletion.DENIED, error.strerror or "")
+            return DeleteResult(key, Outcome.DENIED, error.strerror or "")
         except (OSError, AddressError) as error:
-            return DeleteResult(key, Deletion.FAILED, getattr(error, "strerror", "") or str(error))
+            return DeleteResult(key, Outcome.FAILED, getattr(error, "strerror", "") or str(error))
         return DeleteResult(key, outcome, reason)
 
-    def _remove(self, path: str, etag: str | None) -> tuple[Deletion, str]:
+    def _remove(self, path: str, etag: str | None) -> tuple[Outcome, str]:
         """Unlink a regular file; a folder is no object, and a link is not touched."""
         found = os.lstat(path)
         if stat.S_ISDIR(found.st_mode):
-            return Deletion.ABSENT, ""
+            return Outcome.ABSENT, ""
         if not stat.S_ISREG(found.st_mode):
-            return Deletion.FAILED, "it is a symbolic link or a special file"
+            return Outcome.FAILED, "it is a symbolic link or a special file"
         if etag is not None:
             return self._remove_if_same(path, found, etag)
         os.unlink(path)  # noqa: PTH108
-        return Deletion.DELETED, ""
+        return Outcome.DELETED, ""
 
-    def _remove_if_same(self, path: str, found: os.stat_result, etag: str) -> tuple[Deletion, str]:
+    def _remove_if_same(self, path: str, found: os.stat_result, etag: str) -> tuple[Outcome, str]:
         """
         Move the file aside, look again, and only then unlink it.
 
@@ -191,16 +191,16 @@ class LocalStore:
         be looked at without that danger, and put back if it is not what it should be.
         """
         if _etag(found) != etag:
-            return Deletion.CHANGED, "the content is another than was listed"
+            return Outcome.CHANGED, "the content is another than was listed"
         aside = self._temporary_name()
         os.rename(path, aside)  # noqa: PTH104
         if _etag(os.lstat(aside)) == etag:
             os.unlink(aside)  # noqa: PTH108
-            return Deletion.DELETED, ""
+            return Outcome.DELETED, ""
         with contextlib.suppress(FileExistsError):  # a newer content has taken the name: that one counts
             _into_place(path, lambda: os.link(aside, path))
         os.unlink(aside)  # noqa: PTH108
-        return Deletion.CHANGED, "the content was replaced during the delete"
+        return Outcome.CHANGED, "the content was replaced during the delete"
 
     def _tidy(self, path: str) -> None:
         """Remove the folders that a delete left empty; rmdir refuses by itself where a writer came first."""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
+from ebbtide.plan.decision import Outcome
 from ebbtide.store.backoff import Backoff
-from ebbtide.store.base import DeleteRequest, DeleteResult, Deletion
+from ebbtide.store.base import DeleteRequest, DeleteResult
 from ebbtide.store.keys import key_problem
 from ebbtide.store.s3_client import ABSENT, BUSY, CHANGED, DENIED, FAILURES, TRANSIENT, call, code_of
 
@@ -44,7 +45,7 @@ class Deleter:
             with ThreadPoolExecutor(min(_THREADS, len(careful))) as threads:
                 results.update(zip(careful, threads.map(self._delete_if_same, careful), strict=True))
         return [
-            results.get(request) or DeleteResult(request.key, Deletion.FAILED, key_problem(request.key))
+            results.get(request) or DeleteResult(request.key, Outcome.FAILED, key_problem(request.key))
             for request in requests
         ]
 
@@ -83,7 +84,7 @@ class Deleter:
         key, etag = request.key, (request.etag or "").strip('"')
         try:
             if self._etag(key) != etag:
-                return DeleteResult(key, Deletion.CHANGED, "the content is another than was listed")
+                return DeleteResult(key, Outcome.CHANGED, "the content is another than was listed")
             call(
                 self.backoff,
                 lambda: self.client.delete_object(
@@ -92,11 +93,11 @@ class Deleter:
             )
         except ClientError as error:
             if code_of(error) in CHANGED and self._is_gone(key):
-                return DeleteResult(key, Deletion.ABSENT)
+                return DeleteResult(key, Outcome.ABSENT)
             return _result(key, code_of(error), error.response.get("Error", {}).get("Message", ""))
         except FAILURES as error:
             return _result(key, code_of(error), "")
-        return DeleteResult(key, Deletion.DELETED)
+        return DeleteResult(key, Outcome.DELETED)
 
     def _etag(self, key: str) -> str:
         """Ask for the object's present etag."""
@@ -115,12 +116,12 @@ class Deleter:
 def _result(key: str, code: str, message: str) -> DeleteResult:
     """Turn the store's code into an outcome; no code means deleted."""
     if not code:
-        return DeleteResult(key, Deletion.DELETED)
+        return DeleteResult(key, Outcome.DELETED)
     if code in ABSENT:
-        return DeleteResult(key, Deletion.ABSENT)
-    outcome = Deletion.FAILED
+        return DeleteResult(key, Outcome.ABSENT)
+    outcome = Outcome.FAILED
     if code in DENIED:
-        outcome = Deletion.DENIED
+        outcome = Outcome.DENIED
     elif code in CHANGED:
-        outcome = Deletion.CHANGED
+        outcome = Outcome.CHANGED
     return DeleteResult(key, outcome, f"{code}: {message}" if message else code)

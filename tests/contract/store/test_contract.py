@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from ebbtide.errors import AddressError, EbbtideError, NotFound
-from ebbtide.store.base import LISTING_COLUMNS, DeleteRequest, Deletion, Store
+from ebbtide.plan.decision import Outcome
+from ebbtide.store.base import LISTING_COLUMNS, DeleteRequest, Store
 from ebbtide.store.listing import LISTING_SCHEMA
 from ebbtide.store.opening import open_store
 
@@ -41,7 +42,7 @@ def fill(store: Store, keys: list[str]) -> None:
         list(threads.map(lambda key: store.write(key, key.encode()), keys))
 
 
-def outcomes(store: Store, *requests: DeleteRequest) -> list[tuple[str, Deletion]]:
+def outcomes(store: Store, *requests: DeleteRequest) -> list[tuple[str, Outcome]]:
     """Delete, and give what became of each key."""
     return [(result.key, result.outcome) for result in store.delete(requests)]
 
@@ -55,7 +56,7 @@ def test_a_key_is_kept_to_the_letter(store, key):
     deleted = store.delete([DeleteRequest(key)])[0].outcome
 
     assert (b"content", key, True) == (*seen[:2], key in seen[2])
-    assert (Deletion.DELETED, ["other"]) == (deleted, keys_of(store))
+    assert (Outcome.DELETED, ["other"]) == (deleted, keys_of(store))
 
 
 def test_an_empty_object_is_an_object(store):
@@ -191,10 +192,10 @@ def test_a_delete_answers_for_each_request_in_order(store):
 
 def test_deleting_what_is_absent_is_no_failure(store):
     """An absent object is absent afterwards; a store that can tell says so."""
-    expected = Deletion.ABSENT if store.reports_absence else Deletion.DELETED
+    expected = Outcome.ABSENT if store.reports_absence else Outcome.DELETED
 
     assert [("nothing/here", expected)] == outcomes(store, DeleteRequest("nothing/here"))
-    assert [("x", Deletion.ABSENT)] == outcomes(store, DeleteRequest("x", "some-etag"))
+    assert [("x", Outcome.ABSENT)] == outcomes(store, DeleteRequest("x", "some-etag"))
 
 
 def test_one_denied_key_does_not_hide_the_others(rig):
@@ -202,7 +203,7 @@ def test_one_denied_key_does_not_hide_the_others(rig):
     fill(rig.store, ["a", "kept", "z"])
     rig.deny("kept")
 
-    assert [("a", Deletion.DELETED), ("kept", Deletion.DENIED), ("z", Deletion.DELETED)] == outcomes(
+    assert [("a", Outcome.DELETED), ("kept", Outcome.DENIED), ("z", Outcome.DELETED)] == outcomes(
         rig.store, *map(DeleteRequest, ["a", "kept", "z"])
     )
     assert ["kept"] == keys_of(rig.store)
@@ -213,9 +214,9 @@ def test_a_delete_on_condition_spares_changed_content(store):
     old = store.write("x", b"old").etag
     new = store.write("x", b"new!").etag
 
-    assert [("x", Deletion.CHANGED)] == outcomes(store, DeleteRequest("x", old))
+    assert [("x", Outcome.CHANGED)] == outcomes(store, DeleteRequest("x", old))
     assert b"new!" == store.read("x")
-    assert [("x", Deletion.DELETED)] == outcomes(store, DeleteRequest("x", new))
+    assert [("x", Outcome.DELETED)] == outcomes(store, DeleteRequest("x", new))
     assert [] == keys_of(store)
 
 
@@ -224,7 +225,7 @@ def test_many_deletes_go_in_pages(store):
     keys = [f"k/{i:04d}" for i in range(260)]
     fill(store, keys)
 
-    assert [(key, Deletion.DELETED) for key in keys] == outcomes(store, *map(DeleteRequest, keys))
+    assert [(key, Outcome.DELETED) for key in keys] == outcomes(store, *map(DeleteRequest, keys))
     assert [] == keys_of(store)
 
 
@@ -235,7 +236,7 @@ def test_a_key_that_could_reach_elsewhere_is_refused(store, key):
         with pytest.raises((AddressError, NotFound)):
             ask(key)
 
-    assert [(key, Deletion.FAILED)] == outcomes(store, DeleteRequest(key))
+    assert [(key, Outcome.FAILED)] == outcomes(store, DeleteRequest(key))
 
 
 def test_a_store_opens_again_from_its_pickled_spec(store):

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from ebbtide.errors import AddressError, NotFound, StoreError
-from ebbtide.store.base import DeleteRequest, Deletion, StoreSpec
+from ebbtide.plan.decision import Outcome
+from ebbtide.store.base import DeleteRequest, StoreSpec
 from ebbtide.store.local import LocalStore
 from ebbtide.store.local_walk import TEMPORARY
 
@@ -25,7 +26,7 @@ def keys_of(store: LocalStore, prefix: str = "") -> list[str]:
     return [key for batch in store.list(prefix) for key in batch["key"].to_pylist()]
 
 
-def outcome(store: LocalStore, key: str, etag: str | None = None) -> Deletion:
+def outcome(store: LocalStore, key: str, etag: str | None = None) -> Outcome:
     """Delete one key, and give what became of it."""
     return store.delete([DeleteRequest(key, etag)])[0].outcome
 
@@ -38,7 +39,7 @@ def test_half_written_objects_are_not_listed(local_store, root):
 
     assert [f"a/{TEMPORARY}/y", "x"] == keys_of(local_store)
     assert [] == keys_of(local_store, f"{TEMPORARY}/")
-    assert Deletion.FAILED == outcome(local_store, f"{TEMPORARY}/half")
+    assert Outcome.FAILED == outcome(local_store, f"{TEMPORARY}/half")
 
 
 def test_a_failed_write_leaves_the_old_content_and_no_rest(local_store, root, monkeypatch):
@@ -82,7 +83,7 @@ def test_a_writer_does_not_feel_the_tidying(local_store):
         for i in range(300):
             local_store.write(f"a/b/{i}", b"x")
             found = outcome(local_store, f"a/b/{i}")
-            assert Deletion.DELETED == found
+            assert Outcome.DELETED == found
     finally:
         done.set()
         thread.join()
@@ -97,7 +98,7 @@ def test_a_link_stops_the_listing(local_store, root):
         keys_of(local_store)
     with pytest.raises(StoreError, match="not followed"):
         local_store.read("link")
-    assert Deletion.FAILED == outcome(local_store, "link")
+    assert Outcome.FAILED == outcome(local_store, "link")
 
 
 def test_no_key_leads_out_through_a_link(local_store, root, tmp_path):
@@ -111,7 +112,7 @@ def test_no_key_leads_out_through_a_link(local_store, root, tmp_path):
             ask("link/x")
     with pytest.raises(StoreError):
         keys_of(local_store, "link/")
-    assert (Deletion.FAILED, b"stays") == (
+    assert (Outcome.FAILED, b"stays") == (
         outcome(local_store, "link/x"),
         (tmp_path / "outside" / "x").read_bytes(),
     )
@@ -158,7 +159,7 @@ def test_a_folder_is_no_object_to_delete(local_store):
     """The name of a folder names no object, so there is nothing to delete."""
     local_store.write("a/b", b"")
 
-    assert (Deletion.ABSENT, ["a/b"]) == (outcome(local_store, "a"), keys_of(local_store))
+    assert (Outcome.ABSENT, ["a/b"]) == (outcome(local_store, "a"), keys_of(local_store))
 
 
 def test_content_that_changes_after_the_look_is_put_back(local_store, monkeypatch):
@@ -172,7 +173,7 @@ def test_content_that_changes_after_the_look_is_put_back(local_store, monkeypatc
 
     monkeypatch.setattr(os, "rename", overtaken)
 
-    assert (Deletion.CHANGED, b"new") == (outcome(local_store, "a", etag), local_store.read("a"))
+    assert (Outcome.CHANGED, b"new") == (outcome(local_store, "a", etag), local_store.read("a"))
 
 
 def test_a_copy_is_no_link(local_store):

@@ -10,7 +10,8 @@ from tests.contract.store.conftest import FAST, is_bulk_delete, is_listing, refu
 from tests.services.flaky_proxy import Response, access_denied, dropped, error, slow_down, truncated
 
 from ebbtide.errors import ConfigError, NotFound, SlowDown, StoreError
-from ebbtide.store.base import DeleteRequest, Deletion, StoreSpec
+from ebbtide.plan.decision import Outcome
+from ebbtide.store.base import DeleteRequest, StoreSpec
 from ebbtide.store.s3 import S3Store
 
 
@@ -19,7 +20,7 @@ def keys_of(store: S3Store) -> list[str]:
     return [key for batch in store.list() for key in batch["key"].to_pylist()]
 
 
-def outcomes(store: S3Store, *keys: str) -> list[Deletion]:
+def outcomes(store: S3Store, *keys: str) -> list[Outcome]:
     """Delete, and give what became of each key."""
     return [result.outcome for result in store.delete([DeleteRequest(key) for key in keys])]
 
@@ -134,7 +135,7 @@ def test_only_the_keys_that_were_too_much_are_asked_again(s3_store, proxy, s3_se
     found = outcomes(s3_store, "a", "b", "c")
     asked = [request.body.count(b"<Key>") for request in proxy.requests if is_bulk_delete(request)]
 
-    assert ([Deletion.DELETED] * 3, [3, 1], []) == (found, asked, keys_of(s3_store))
+    assert ([Outcome.DELETED] * 3, [3, 1], []) == (found, asked, keys_of(s3_store))
 
 
 @pytest.mark.parametrize("code", ["SlowDown", "InternalError", "Strange"])
@@ -143,7 +144,7 @@ def test_a_key_that_never_succeeds_is_reported_with_the_code(s3_store, proxy, s3
     proxy.inject(is_bulk_delete, refuse_keys(s3_server, {"b": code}))
     good, bad = s3_store.delete([DeleteRequest("a"), DeleteRequest("b")])
 
-    assert (Deletion.DELETED, Deletion.FAILED, code) == (good.outcome, bad.outcome, bad.reason)
+    assert (Outcome.DELETED, Outcome.FAILED, code) == (good.outcome, bad.outcome, bad.reason)
 
 
 @pytest.mark.parametrize("trouble", [slow_down, dropped, truncated])
@@ -152,21 +153,21 @@ def test_a_whole_request_that_fails_once_is_made_again(s3_store, proxy, trouble)
     s3_store.write("a", b"")
     proxy.inject(is_bulk_delete, trouble, times=1)
 
-    assert ([Deletion.DELETED], []) == (outcomes(s3_store, "a"), keys_of(s3_store))
+    assert ([Outcome.DELETED], []) == (outcomes(s3_store, "a"), keys_of(s3_store))
 
 
 def test_a_refused_request_denies_every_key(s3_store, proxy):
     """If the whole request is refused, each of its keys is denied and none is lost from the answer."""
     proxy.inject(is_bulk_delete, access_denied)
 
-    assert [Deletion.DENIED] * 2 == outcomes(s3_store, "a", "b")
+    assert [Outcome.DENIED] * 2 == outcomes(s3_store, "a", "b")
 
 
 def test_silence_is_not_success(s3_store, proxy):
     """A key that the answer does not mention counts as failed."""
     proxy.inject(is_bulk_delete, lambda request, forward: Response(200, {}, b"<DeleteResult/>"))
 
-    assert [Deletion.FAILED] == outcomes(s3_store, "a")
+    assert [Outcome.FAILED] == outcomes(s3_store, "a")
 
 
 def test_content_that_changes_after_the_look_is_spared(s3_store, proxy, s3_server):
@@ -181,15 +182,15 @@ def test_content_that_changes_after_the_look_is_spared(s3_store, proxy, s3_serve
     proxy.inject(lambda request: request.method == "DELETE", overtaken)
     (result,) = s3_store.delete([DeleteRequest("a", etag)])
 
-    assert (Deletion.CHANGED, b"new") == (result.outcome, s3_store.read("a"))
+    assert (Outcome.CHANGED, b"new") == (result.outcome, s3_store.read("a"))
 
 
 @pytest.mark.parametrize(
     ("trouble", "times", "expected"),
     [
-        (slow_down, 1, Deletion.DELETED),
-        (slow_down, 99, Deletion.FAILED),
-        (access_denied, 99, Deletion.DENIED),
+        (slow_down, 1, Outcome.DELETED),
+        (slow_down, 99, Outcome.FAILED),
+        (access_denied, 99, Outcome.DENIED),
     ],
 )
 def test_a_delete_on_condition_has_the_same_outcomes(s3_store, proxy, trouble, times, expected):
@@ -212,7 +213,7 @@ def test_an_answer_lost_on_the_way_does_not_read_as_changed(s3_store, proxy):
     proxy.inject(lambda request: request.method == "DELETE", answer_lost, times=1)
     (result,) = s3_store.delete([DeleteRequest("a", etag)])
 
-    assert result.outcome in (Deletion.ABSENT, Deletion.DELETED)
+    assert result.outcome in (Outcome.ABSENT, Outcome.DELETED)
 
 
 def test_a_read_that_breaks_off_is_read_again_or_raises(s3_store, proxy):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ebbtide.errors import BadInput
+from ebbtide.plan.decision import Outcome
 from ebbtide.store.backoff import Backoff
-from ebbtide.store.base import DeleteRequest, DeleteResult, Deletion
+from ebbtide.store.base import DeleteRequest, DeleteResult
 from ebbtide.store.polite import TokenBucket, polite_delete, prefix_of, spread
 
 
@@ -28,7 +29,7 @@ class Recorder:
     def delete(self, requests):
         """Note the page and say that all is deleted."""
         self.pages.append((self.now, [request.key for request in requests]))
-        return [DeleteResult(request.key, Deletion.DELETED) for request in requests]
+        return [DeleteResult(request.key, Outcome.DELETED) for request in requests]
 
 
 def run(keys: list[str], rate: float, page: int) -> tuple[Recorder, list[str]]:
