@@ -4,8 +4,12 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 
 import pytest
+
+from ebbtide.cli.main import run
+from ebbtide.cli.state import State
 
 pytestmark = pytest.mark.spark
 
@@ -44,18 +48,33 @@ DEDUPLICATION = {
 }
 
 
-@pytest.fixture(scope="module")
-def ebb(tmp_path_factory):
-    """Run the real command in a folder of its own and give its exit code and output."""
-    folder = tmp_path_factory.mktemp("ebb")
+@pytest.fixture
+def ebb(spark, tmp_path, monkeypatch, capsys):
+    """Run a command in a folder of its own, on the tests' Spark, and give its exit code and output."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(State, "spark", lambda _state, _master=None: nullcontext(spark))
 
     def call(*arguments, files=()):
         for name, content in files:
-            (folder / name).write_text(json.dumps(content))
+            (tmp_path / name).write_text(json.dumps(content))
+        code = run(list(arguments))
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return call
+
+
+@pytest.fixture
+def real_ebb(tmp_path):
+    """Run the real command in a process and a folder of its own, with its own Spark."""
+
+    def call(*arguments, files=()):
+        for name, content in files:
+            (tmp_path / name).write_text(json.dumps(content))
         command = [sys.executable, "-c", "from ebbtide.cli.main import main; main()", *arguments]
         done = subprocess.run(
             command,
-            cwd=folder,
+            cwd=tmp_path,
             capture_output=True,
             text=True,
             check=False,
@@ -105,7 +124,7 @@ def test_the_policy_table_and_current_rules(ebb):
     ] == rules
 
 
-def test_policy_suites(ebb):
+def test_policy_suites(real_ebb):
     """The five-row example and its neighbours pass as a suite; a wrong expectation fails and is shown."""
     branches = {
         "policy": {"r": {"prefix": "", "days": 10, "branch_days": {"b1": 5}}},
@@ -138,7 +157,7 @@ def test_policy_suites(ebb):
         },
         {"name": "wrong", "world": DEDUPLICATION, "now": "1998-01-20", "expect": {"due": ["2"]}},
     ]
-    code, text, _ = ebb("policy", "test", "suite.json", "--json", files=[("suite.json", suite)])
+    code, text, _ = real_ebb("policy", "test", "suite.json", "--json", files=[("suite.json", suite)])
     found = json.loads(text)
 
     assert 1 == code
