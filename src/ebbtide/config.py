@@ -85,7 +85,7 @@ class StoreSettings(_Section):
     path_style: bool | None = None
     allow_http: bool | None = None
     ordered: bool | None = None
-    retries: int | None = Field(None, ge=0)
+    retries: int | None = Field(None, ge=1, le=50)
 
     def options(self) -> dict[str, str]:
         """Give the settings in the form in which stores take them."""

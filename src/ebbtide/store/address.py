@@ -201,7 +201,7 @@ def _locate_path(namespace: str) -> Place:
     kept = "/".join(part for part in namespace.split("/") if part != ".")
     if kept.split("/", 1)[0].endswith(":"):
         _refuse(namespace, "it is neither a URL nor a plain path", "write scheme://bucket/prefix")
-    whole = kept if namespace.startswith("/") else f"{os.getcwd()}/{kept}"  # noqa: PTH109 (text)
+    whole = kept if namespace.startswith("/") else f"{os.getcwd()}/{kept}"
     return Place("file", "", _parts(whole, namespace))
 
 

@@ -91,7 +91,7 @@ class LocalStore:
             if self._fsync:
                 os.fsync(descriptor)
         except BaseException:
-            os.unlink(path)  # noqa: PTH108
+            os.unlink(path)
             raise
         finally:
             os.close(descriptor)
@@ -105,7 +105,7 @@ class LocalStore:
 
     def delete(self, requests: Sequence[DeleteRequest]) -> Sequence[DeleteResult]:
         """Unlink each file; a missing root raises, because a disk that is not mounted deletes nothing."""
-        if not os.path.isdir(self._root):  # noqa: PTH112
+        if not os.path.isdir(self._root):
             raise NotFound(f"there is no folder {self._root!r}", fix="check that it is mounted")
         return [self._delete_one(request) for request in requests]
 
@@ -145,14 +145,14 @@ class LocalStore:
                 _into_place(path, lambda: _appear(temporary, path))
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)  # noqa: PTH108
+                os.unlink(temporary)
             raise
         return _describe(key, info)
 
     def _temporary_name(self) -> str:
         """Name a file that nobody else uses, on the same disk, so that a rename is atomic."""
         if not os.access(self._temporary, os.W_OK):
-            os.makedirs(self._temporary, exist_ok=True)  # noqa: PTH103
+            os.makedirs(self._temporary, exist_ok=True)
         return f"{self._temporary}/{os.urandom(16).hex()}"
 
     def _delete_one(self, request: DeleteRequest) -> DeleteResult:
@@ -180,7 +180,7 @@ class LocalStore:
             return Outcome.FAILED, "it is a symbolic link or a special file"
         if etag is not None:
             return self._remove_if_same(path, found, etag)
-        os.unlink(path)  # noqa: PTH108
+        os.unlink(path)
         return Outcome.DELETED, ""
 
     def _remove_if_same(self, path: str, found: os.stat_result, etag: str) -> tuple[Outcome, str]:
@@ -193,22 +193,22 @@ class LocalStore:
         if _etag(found) != etag:
             return Outcome.CHANGED, "the content is another than was listed"
         aside = self._temporary_name()
-        os.rename(path, aside)  # noqa: PTH104
+        os.rename(path, aside)
         if _etag(os.lstat(aside)) == etag:
-            os.unlink(aside)  # noqa: PTH108
+            os.unlink(aside)
             return Outcome.DELETED, ""
         with contextlib.suppress(FileExistsError):  # a newer content has taken the name: that one counts
             _into_place(path, lambda: os.link(aside, path))
-        os.unlink(aside)  # noqa: PTH108
+        os.unlink(aside)
         return Outcome.CHANGED, "the content was replaced during the delete"
 
     def _tidy(self, path: str) -> None:
         """Remove the folders that a delete left empty; rmdir refuses by itself where a writer came first."""
-        parent = os.path.dirname(path)  # noqa: PTH120
+        parent = os.path.dirname(path)
         with contextlib.suppress(OSError):
             while parent != self._root:
-                os.rmdir(parent)  # noqa: PTH106
-                parent = os.path.dirname(parent)  # noqa: PTH120
+                os.rmdir(parent)
+                parent = os.path.dirname(parent)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -230,9 +230,9 @@ def _appear(temporary: str, path: str) -> None:
     except FileNotFoundError:
         raise
     except OSError:
-        os.replace(temporary, path)  # noqa: PTH105
+        os.replace(temporary, path)
     else:
-        os.unlink(temporary)  # noqa: PTH108
+        os.unlink(temporary)
 
 
 def _into_place(path: str, move: Callable[[], None]) -> None:
@@ -248,7 +248,7 @@ def _into_place(path: str, move: Callable[[], None]) -> None:
             if not left:
                 raise
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
+            os.makedirs(os.path.dirname(path), exist_ok=True)
         except (FileNotFoundError, FileExistsError):
             if not left:
                 raise

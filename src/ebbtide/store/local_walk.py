@@ -21,7 +21,7 @@ def walk(root: str, prefix: str, start_after: str) -> Iterator[Found]:
     Symbolic links and special files raise: following them may leave the root, and skipping them may hide
     the name by which a live object is reached.
     """
-    if not os.path.isdir(root):  # noqa: PTH112 (text paths: half the time of Path objects)
+    if not os.path.isdir(root):
         raise NotFound(
             f"there is no folder {root!r}",
             why="a missing folder is not an empty one",
