@@ -55,12 +55,9 @@ class Decided:
     decisions: DataFrame
     touched: int
     """How many decisions that is."""
-    known_objects: Callable[[], int]
-    """Counted while the decisions are computed, so it is asked for only afterwards."""
+    known_objects: int
+    """How many objects the target is known to have, touched or not."""
     snapshot: dict[str, Any]
-    save_snapshot: Callable[[RunFolder], None]
-    release: Callable[[], None]
-    """Gives back what the decisions were kept in while they were computed."""
     warnings: tuple[str, ...] = ()
 
 
@@ -77,7 +74,7 @@ def make_plan(
     root: Path,
     ledger: Ledger,
     subject: Subject,
-    decide: Callable[[], Decided],
+    decide: Callable[[RunFolder], Decided],
     *,
     made_at: datetime,
     options: FreezeOptions,
@@ -92,11 +89,10 @@ def make_plan(
     on_step("run begun")
     try:
         with own_errors():
-            decided = decide()
+            decided = decide(folder)
             manifest = _freeze(
                 spark, root, ledger, folder, run_id, subject, decided, made_at, options, on_progress
             )
-            decided.release()
         on_step("plan durable")
     except BaseException as broken:
         shutil.rmtree(folder.path, ignore_errors=True)
@@ -138,9 +134,8 @@ def _freeze(
         )
         DECISIONS.write(known, folder.decisions)
     decisions = DECISIONS.read(spark, folder.decisions)
-    decided.save_snapshot(folder)
     with watch(spark, "counting", on_progress):
-        summary = summarize(decisions, subject.now, decided.known_objects())
+        summary = summarize(decisions, subject.now, decided.known_objects)
         # What earlier runs deleted is no part of the target; counted in, it could hide a plan for the rest.
         gone = decided.touched - summary.due.objects - summary.held.objects
         summary = replace(summary, known_objects=summary.known_objects - gone)

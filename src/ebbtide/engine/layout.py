@@ -36,6 +36,16 @@ class RunFolder:
         """What the collector read, for re-verification at apply."""
         return self.path / "snapshot"
 
+    @property
+    def scratch(self) -> Path:
+        """What a collector writes for itself while it decides."""
+        return self.path / "scratch"
+
+    @property
+    def run_id(self) -> int:
+        """The number of the run."""
+        return int(self.path.name)
+
     def outcomes(self, wave: int, attempt: int) -> Path:
         """Name the table of what an attempt at a wave did."""
         return self.path / "outcomes" / f"wave-{wave:05d}-attempt-{attempt:03d}"

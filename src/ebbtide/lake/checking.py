@@ -13,8 +13,9 @@ from pyspark.sql import functions as f
 
 from ebbtide.lake.lifecycle.planning import ONLY_WORLD
 from ebbtide.lake.lifecycle.ranges import range_table
-from ebbtide.lake.lifecycle.references import Side, references
+from ebbtide.lake.lifecycle.references import references
 from ebbtide.lake.lifecycle.world import World
+from ebbtide.rules.instant import to_micros
 from ebbtide.store.address import canonical_column
 from ebbtide.store.base import StoreSpec
 from ebbtide.store.opening import open_store
@@ -39,8 +40,8 @@ class LiveCheck:
 def check_live(spark: SparkSession, world: World, buried: DataFrame) -> LiveCheck:
     """List the folders that live references point into, on the executors, and look for what is not there."""
     worlds = {ONLY_WORLD: world}
-    every = references(range_table(spark, worlds), worlds, Side.BOTH)
-    inside = every.where(~f.col("lapsed") & ~f.col("address").contains("://"))
+    every = references(range_table(spark, worlds), worlds)
+    inside = every.where((f.unix_micros("lapse") > to_micros(world.now)) & ~f.col("address").contains("://"))
     live = (
         inside.groupBy("hash")
         .agg(f.min(f.struct("key", "holder", "address")).alias("at"))

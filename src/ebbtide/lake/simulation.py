@@ -23,7 +23,8 @@ from ebbtide.lake.lifecycle.commits import PotentialCommit, potential_commits
 from ebbtide.lake.lifecycle.decisions import deduplicated, expired_addresses
 from ebbtide.lake.lifecycle.policies import CurrentRule, PolicyRow, PolicyRun, current_rules, policy_table
 from ebbtide.lake.lifecycle.ranges import range_table
-from ebbtide.lake.lifecycle.references import Side, references
+from ebbtide.lake.lifecycle.references import references
+from ebbtide.lake.lifecycle.standings import standings
 from ebbtide.lake.lifecycle.world import World
 from ebbtide.lake.world_document import WorldDocument, WrittenEntry
 from ebbtide.plan.decision import Decision
@@ -92,9 +93,8 @@ def simulate(spark: SparkSession, cases: Sequence[tuple[WorldDocument, datetime]
 
 
 def _decide(spark: SparkSession, worlds: Mapping[int, World]) -> DataFrame:
-    ranges = range_table(spark, worlds).localCheckpoint()
-    candidates = expired_addresses(ranges, worlds).localCheckpoint()
-    return deduplicated(candidates, references(ranges, worlds, Side.UNTOUCHED), worlds)
+    judged = standings(references(range_table(spark, worlds), worlds))
+    return deduplicated(expired_addresses(judged, worlds), worlds)
 
 
 def _simulated(document: WorldDocument, world: World, decisions: list[dict[str, Any]]) -> Simulated:

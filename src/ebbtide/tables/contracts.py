@@ -58,7 +58,9 @@ class Contract:
             if not folder.is_dir():
                 raise self._broken(f"{folder.name} is not there")
         paths = [folder.absolute().as_uri() for folder in folders]
-        return self.check(spark.read.schema(self.schema).parquet(*paths))
+        # A page that is not what was written fails its checksum; it must not be read as other rows.
+        checked = spark.read.option("parquet.page.verify-checksum.enabled", "true")
+        return self.check(checked.schema(self.schema).parquet(*paths))
 
     def _broken(self, what: str) -> MetadataError:
         return MetadataError(
@@ -97,18 +99,43 @@ REFERENCES = Contract(
     "references",
     _schema(
         world=t.IntegerType(),
+        hash=t.LongType(),
         address=t.StringType(),
         key=t.StringType(),
         created=t.TimestampType(),
         size=t.LongType(),
+        touched=t.BooleanType(),
         lapse=t.TimestampType(),
-        lapsed=t.BooleanType(),
         rules=STRINGS,
         holder=t.StringType(),
         why=t.StringType(),
     ),
 )
 """One row for each key of each range: when its latest reference lapses, which one that is, why it holds."""
+
+STANDINGS = Contract(
+    "standings",
+    _schema(
+        world=t.IntegerType(),
+        hash=t.LongType(),
+        address=t.StringType(),
+        last_address=t.StringType(),
+        lapse=t.TimestampType(),
+        holder=t.StringType(),
+        why=t.StringType(),
+        keeper=t.StringType(),
+        keeper_why=t.StringType(),
+        paths=STRINGS,
+        rules=STRINGS,
+        branches=STRINGS,
+        size=t.LongType(),
+        created=t.TimestampType(),
+    ),
+)
+"""One row for each known address: what its references add up to, whatever the time; no address, no rule."""
+
+AFFECTED = Contract("affected", _schema(world=t.IntegerType(), hash=t.LongType()))
+"""The addresses whose references may have changed since the standings were added up."""
 
 DECISIONS = Contract(
     "decisions",

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
+from typing import Any
 
+import numpy as np
+import xxhash
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+_SEED = 42
 _CHUNKS = 4
 _CHUNK_DIGITS = 15
 
@@ -18,6 +23,12 @@ def address_hash(address: Column | str) -> Column:
     A collision can only make garbage look referenced, never something live look like garbage.
     """
     return f.xxhash64(address)
+
+
+def hash_addresses(addresses: Iterable[str]) -> Any:
+    """Give the very numbers that `address_hash` gives, as an array, for addresses that are not in Spark."""
+    hashed = (xxhash.xxh64_intdigest(address.encode(), _SEED) for address in addresses)
+    return np.fromiter(hashed, dtype=np.uint64).view(np.int64)
 
 
 def table_digest(frame: DataFrame, columns: list[str]) -> str:

@@ -65,12 +65,17 @@ def commit_ties(
     branches: Mapping[str, str],
     tags: Mapping[str, str],
     policy: LakePolicy,
+    default_branch: str = "",
 ) -> dict[str, tuple[Tie, ...]]:
-    """Say who reaches each commit, one tie a policy class; a commit that nobody reaches is dangling."""
+    """
+    Say who reaches each commit, one tie a policy class; a commit that nobody reaches is dangling.
+
+    A class is called by its first name, or by the default branch's if that is one of it.
+    """
     heads = [(head, Referrer.BRANCH, name) for name, head in branches.items()]
     heads += [(head, Referrer.TAG, name) for name, head in tags.items()]
     keyed = ((head, (kind, policy.class_of(kind, name)), name) for head, kind, name in heads)
-    reached = reached_by(commits, keyed)
+    reached = reached_by(commits, keyed, default_branch)
     dangling = policy.class_of(Referrer.DANGLING)
     ties = {}
     for commit_id, classes in reached.items():
@@ -86,10 +91,10 @@ def _tie_order(tie: Tie) -> tuple[str, str]:
 
 
 def reached_by(
-    commits: Mapping[str, Commit], heads: Iterable[tuple[str, ClassKey, str]]
+    commits: Mapping[str, Commit], heads: Iterable[tuple[str, ClassKey, str]], preferred: str = ""
 ) -> dict[str, Mapping[ClassKey, str]]:
     """
-    Carry each head's class down to all its ancestors, keeping the first name of a class.
+    Carry each head's class down to all its ancestors, keeping the preferred or the first name of a class.
 
     Children come before parents, so each commit is visited once, whatever the shape of the history.
     """
@@ -97,17 +102,17 @@ def reached_by(
     for head, key, name in heads:
         if head not in reached:
             raise _broken_history(f"{name!r} points at commit {head}, which is not there")
-        _add(reached[head], key, name)
+        _add(reached[head], key, name, preferred)
     for commit_id in _children_first(commits):
         for parent in commits[commit_id].parents:
             for key, name in reached[commit_id].items():
-                _add(reached[parent], key, name)
+                _add(reached[parent], key, name, preferred)
     return dict(reached)
 
 
-def _add(classes: dict[ClassKey, str], key: ClassKey, name: str) -> None:
+def _add(classes: dict[ClassKey, str], key: ClassKey, name: str, preferred: str) -> None:
     known = classes.get(key)
-    if known is None or name < known:
+    if known is None or (name != preferred, name) < (known != preferred, known):
         classes[key] = name
 
 

@@ -15,7 +15,7 @@ from ebbtide.errors import AddressError
 from ebbtide.lake.catalog.graveyard import Burial
 from ebbtide.lake.lifecycle.planning import ONLY_WORLD
 from ebbtide.lake.lifecycle.ranges import range_table
-from ebbtide.lake.lifecycle.references import Side, Wanted, references
+from ebbtide.lake.lifecycle.references import Wanted, references
 from ebbtide.lake.lifecycle.world import World
 from ebbtide.rules.deadline import deadline, due
 from ebbtide.store.address import canonical, is_inside
@@ -57,11 +57,11 @@ def explain(spark: SparkSession, world: World, *keys_or_addresses: str) -> list[
     named = Wanted(
         frozenset(keys_or_addresses), frozenset(_address(world, text) for text in keys_or_addresses)
     )
-    first = references(ranges, worlds, Side.BOTH, named).select("address").distinct().orderBy("address")
+    first = references(ranges, worlds, wanted=named).select("address").distinct().orderBy("address")
     addresses = first.limit(MOST_ADDRESSES).toArrow().column("address").to_pylist()
     if not addresses:
         return []
-    rows = references(ranges, worlds, Side.BOTH, Wanted(addresses=frozenset(addresses)))
+    rows = references(ranges, worlds, wanted=Wanted(addresses=frozenset(addresses)))
     merged = rows.groupBy("address", "key", "created", "size", "lapse", "rules", "why").agg(
         f.array_sort(f.array_distinct(f.flatten(f.collect_set(f.split("holder", ", "))))).alias("reached")
     )

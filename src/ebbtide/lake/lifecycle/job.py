@@ -23,6 +23,7 @@ from ebbtide.engine.freezing import FreezeOptions, OnStep, Subject, make_plan, n
 from ebbtide.engine.layout import run_folder
 from ebbtide.errors import Busy, EbbtideError, PolicyError
 from ebbtide.lake.catalog.catalog import Catalog
+from ebbtide.lake.lifecycle.memory import Memory
 from ebbtide.lake.lifecycle.outputs import has_policy, write_addresses, write_policy, write_stats
 from ebbtide.lake.lifecycle.planning import COLLECTOR, decide, world_of
 from ebbtide.lake.lifecycle.policies import PolicyRun, policy_table
@@ -68,10 +69,11 @@ def plan_lifecycle(
     *,
     now: datetime,
     options: FreezeOptions,
+    full: bool = False,
     on_progress: OnProgress = no_progress,
     on_step: OnStep = no_step,
 ) -> Manifest:
-    """Plan a full run: read everything, decide, freeze, and delete nothing."""
+    """Plan a run: read what is new since the last, or everything; decide, freeze, and delete nothing."""
     policy = stored_policy(shop.catalog, repository)
     found = shop.catalog.repository(repository)
     subject = Subject(
@@ -86,12 +88,14 @@ def plan_lifecycle(
     store = shop.catalog.store(repository)
     with target_lock(shop.root, found.uid, f"ebb plan lake:{repository}"):
         snapshot = shop.catalog.snapshot(repository)
+        world = world_of(snapshot, store.spec, policy, now)
+        memory = Memory.of(shop.root, found.uid, found.namespace)
         manifest = make_plan(
             spark,
             shop.root,
             shop.ledger,
             subject,
-            lambda: decide(spark, snapshot, world_of(snapshot, store.spec, policy, now)),
+            lambda folder: decide(spark, snapshot, world, memory, folder, full=full),
             made_at=shop.clock(),
             options=options,
             on_progress=on_progress,

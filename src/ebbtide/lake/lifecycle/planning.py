@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from ebbtide.engine.freezing import Decided
 from ebbtide.engine.layout import RunFolder
 from ebbtide.lake.catalog.model import Snapshot
 from ebbtide.lake.lifecycle.decisions import deduplicated, expired_addresses
+from ebbtide.lake.lifecycle.increments import Decoded, decode_ranges, refreshed
+from ebbtide.lake.lifecycle.memory import Memory
 from ebbtide.lake.lifecycle.ranges import range_table
-from ebbtide.lake.lifecycle.references import Side, references
 from ebbtide.lake.lifecycle.world import World
 from ebbtide.rules.lake_policy import LakePolicy
 from ebbtide.store.base import StoreSpec
@@ -27,7 +27,7 @@ ONLY_WORLD = 0
 
 
 def world_of(snapshot: Snapshot, store: StoreSpec, policy: LakePolicy, now: datetime) -> World:
-    """See a repository's snapshot as a world."""
+    """See a repository's snapshot as a world that is read from the store itself."""
     return World(
         store=store,
         namespace=snapshot.repository.namespace,
@@ -37,63 +37,40 @@ def world_of(snapshot: Snapshot, store: StoreSpec, policy: LakePolicy, now: date
         branches=snapshot.branches,
         tags=snapshot.tags,
         staged=snapshot.staged,
+        default_branch=snapshot.repository.default_branch,
     )
 
 
-def decide(spark: SparkSession, snapshot: Snapshot, world: World) -> Decided:
-    """Run steps 2 to 4 over a whole repository: a full run."""
-    worlds = {ONLY_WORLD: world}
-    ranges = range_table(spark, worlds).persist(StorageLevel.DISK_ONLY)
-    candidates = expired_addresses(ranges, worlds).persist(StorageLevel.DISK_ONLY)
-    touched = candidates.count()
-    both = Observation("both")
-    known, untouched = _counting(touched, references(ranges, worlds, Side.UNTOUCHED), both)
+def decide(
+    spark: SparkSession, snapshot: Snapshot, world: World, memory: Memory, folder: RunFolder, *, full: bool
+) -> Decided:
+    """
+    Run steps 2 to 4 over a whole repository.
 
-    def save_snapshot(folder: RunFolder) -> None:
-        RANGES.write(ranges, folder.snapshot)
-
-    def release() -> None:
-        candidates.unpersist()
-        ranges.unpersist()
-
+    A full run decodes every range and adds up every standing. Any other keeps what cannot have changed since
+    the last run, and comes to the same decisions.
+    """
+    begun = memory.begin()
+    worlds = {ONLY_WORLD: replace(world, reference_folder=memory.references)}
+    RANGES.write(range_table(spark, worlds), folder.snapshot)
+    ranges = RANGES.read(spark, folder.snapshot)
+    decoded = decode_ranges(ranges, worlds, again=full)
+    earlier = None if full else memory.recall(spark, world.policy)
+    again = refreshed(ranges, worlds, earlier.ranges if earlier else None, decoded, folder.scratch)
+    kept = memory.keep(spark, world.policy, folder.run_id, ranges, again, earlier, begun)
+    shutil.rmtree(folder.scratch, ignore_errors=True)
+    counted = kept.standings.agg(f.count(f.lit(1)).alias("known"), f.count("address").alias("touched"))
+    counts = counted.toArrow().to_pylist()[0]
     return Decided(
-        decisions=deduplicated(candidates, untouched, worlds, both),
-        touched=touched,
-        known_objects=known,
-        snapshot=_described(snapshot),
-        save_snapshot=save_snapshot,
-        release=release,
+        decisions=deduplicated(expired_addresses(kept.standings, worlds), worlds),
+        touched=counts["touched"],
+        known_objects=counts["known"],
+        snapshot=_described(snapshot, decoded),
         warnings=policy_warnings(world.policy),
     )
 
 
-def _counting(touched: int, untouched: DataFrame, both: Observation) -> tuple[Callable[[], int], DataFrame]:
-    """
-    Count distinct objects on both sides while the decisions are computed, reading nothing twice.
-
-    What rules touch through one path and not through another is on both sides, and counted once.
-    """
-    distinct = f.approx_count_distinct("hash").alias("objects")
-
-    def counted() -> int:
-        return int(untouched.agg(distinct).toArrow().to_pylist()[0]["objects"])
-
-    if not touched:
-        # With nothing to join, Spark would not read the other side at all, and nothing would be counted.
-        return counted, untouched
-    observation = Observation("untouched")
-
-    def known() -> int:
-        try:
-            return touched + int(observation.get["objects"]) - int(both.get["objects"])
-        except Py4JError:
-            # A side without a single row is taken out of the running query, and what it observed with it.
-            return touched + counted()
-
-    return known, untouched.observe(observation, distinct)
-
-
-def _described(snapshot: Snapshot) -> dict[str, Any]:
+def _described(snapshot: Snapshot, decoded: Decoded) -> dict[str, Any]:
     """Write down in the manifest what was read, short enough for a person."""
     return {
         "sequence": snapshot.sequence,
@@ -103,6 +80,8 @@ def _described(snapshot: Snapshot) -> dict[str, Any]:
         "commits": len(snapshot.commits),
         "staged_entries": sum(staged.count for staged in snapshot.staged),
         "default_branch_head": snapshot.branches.get(snapshot.repository.default_branch),
+        "ranges": decoded.ranges,
+        "ranges_decoded": decoded.new,
     }
 
 

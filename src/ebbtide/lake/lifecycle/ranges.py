@@ -52,14 +52,17 @@ def range_table(spark: SparkSession, worlds: Mapping[int, World]) -> DataFrame:
     metaranges = spark.createDataFrame(rows, _METARANGES).repartition(parallelism)
     found = metaranges.mapInArrow(_MetarangeReader(stores), f"{_RANGE}, ties {_TIE}")
     exploded = found.select("*", f.explode("ties").alias("tie")).select("*", "tie.*").drop("ties", "tie")
-    # One name a class is enough to point at; the first in order, so that the table does not depend on Spark.
+    defaults = sorted({world.default_branch for world in worlds.values()})
+    # One name a class is enough to point at; the default branch's, so that a table changes little when other
+    # branches come and go, or else the first in order, so that it does not depend on Spark.
+    first = f.min(f.struct((~f.col("name").isin(defaults)).alias("other"), "name"))
     return (
         exploded.groupBy("world", "folder", "range_id", "referrer", "days")
         .agg(
             f.min("min_key").alias("min_key"),
             f.max("max_key").alias("max_key"),
             f.max("count").alias("count"),
-            f.min("name").alias("name"),
+            first["name"].alias("name"),
         )
         .select(*RANGES.columns)
     )

@@ -14,8 +14,9 @@ from pyspark.sql import functions as f
 from ebbtide.engine.layout import RunFolder
 from ebbtide.lake.lifecycle.planning import ONLY_WORLD
 from ebbtide.lake.lifecycle.ranges import range_table
-from ebbtide.lake.lifecycle.references import Side, references
+from ebbtide.lake.lifecycle.references import references
 from ebbtide.lake.lifecycle.world import World
+from ebbtide.rules.instant import to_micros
 from ebbtide.tables.contracts import NEWLY_REFERENCED, PLAN, RANGES
 
 
@@ -24,7 +25,7 @@ def newly_referenced(spark: SparkSession, world: World, folder: RunFolder) -> Da
     worlds = {ONLY_WORLD: world}
     planned = PLAN.read(spark, folder.plan).select("hash").hint("shuffle_hash")
     new = _new_ranges(range_table(spark, worlds), RANGES.read(spark, folder.snapshot))
-    keeping = references(new, worlds, Side.BOTH).where(~f.col("lapsed"))
+    keeping = references(new, worlds).where(f.unix_micros("lapse") > to_micros(world.now))
     found = (
         keeping.join(planned, "hash", "left_semi")
         .groupBy("hash")

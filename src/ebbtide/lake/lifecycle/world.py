@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from ebbtide.lake.catalog.model import Commit, StagedRange
 from ebbtide.lake.catalog.ranges import COMMITTED, STAGED
 from ebbtide.lake.lifecycle.commits import Tie, commit_ties
+from ebbtide.lake.lifecycle.reference_files import ReferenceFiles
 from ebbtide.rules.lake_policy import LakePolicy, Referrer
 from ebbtide.store.base import StoreSpec
 
@@ -31,6 +33,15 @@ class World:
     branches: Mapping[str, str]
     tags: Mapping[str, str]
     staged: tuple[StagedRange, ...]
+    default_branch: str = ""
+    """Of the branches that rules treat alike, the one to name: it outlives the others."""
+    reference_folder: Path | None = None
+    """Where decoded ranges are kept; None reads the store itself."""
+
+    @property
+    def files(self) -> ReferenceFiles:
+        """The world's ranges, decoded."""
+        return ReferenceFiles(self.reference_folder, self.store, self.namespace)
 
 
 @dataclass(frozen=True)
@@ -45,7 +56,8 @@ class Metarange:
 def metaranges_of(world: World) -> list[Metarange]:
     """Name every metarange that holds references: one for each distinct content of commits and of staging."""
     ties: dict[tuple[str, str], set[Tie]] = {}
-    for commit_id, found in commit_ties(world.commits, world.branches, world.tags, world.policy).items():
+    reaching = commit_ties(world.commits, world.branches, world.tags, world.policy, world.default_branch)
+    for commit_id, found in reaching.items():
         place = (COMMITTED, world.commits[commit_id].metarange_id)
         ties.setdefault(place, set()).update(found)
     for staged in world.staged:

@@ -1,0 +1,173 @@
+"""
+What runs remember of a repository: its decoded ranges, and the standings of the last run.
+
+All of it is a cache of pure functions of immutable things, so it may be used whatever became of the run that
+made it, and thrown away at any time. What is missing, damaged, or was made by other code, for other rules or
+for another place, is not used: then everything is read again.
+
+Standings are a `base` and what has changed since, so that a run writes no more than it added up again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ebbtide.engine.build import build_id
+from ebbtide.engine.layout import write_durably
+from ebbtide.engine.sealed import remove_unused
+from ebbtide.lake.lifecycle.increments import Refreshed
+from ebbtide.rules.lake_policy import LakePolicy
+from ebbtide.tables.contracts import AFFECTED, RANGES, STANDINGS
+
+_MOST_LAID_OVER = 0.25
+"""When more than this share of the base was added up again, the next run begins with a new base."""
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """An earlier run's ranges and standings: a base, and what was added up again since."""
+
+    ranges: DataFrame
+    base: DataFrame
+    base_rows: int
+    since: Refreshed
+
+    @property
+    def standings(self) -> DataFrame:
+        """All standings."""
+        return self.since.laid_over(self.base) if self.since.affected is not None else self.base
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The memory of one repository in one namespace, under a state root."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, root: Path, uid: str, namespace: str) -> Memory:
+        """Find a repository's memory; code or a namespace that changed begins with an empty one."""
+        place = hashlib.sha256(namespace.encode()).hexdigest()[:16]
+        return cls(root / "memory" / uid / f"{build_id()}-{place}")
+
+    @property
+    def references(self) -> Path:
+        """Where decoded ranges are kept."""
+        return self.folder / "references"
+
+    def begin(self) -> float:
+        """Clear away what other code left, and give the file system's time, to tell later what was of use."""
+        for other in self.folder.parent.glob("*"):
+            if other != self.folder:
+                shutil.rmtree(other, ignore_errors=True)
+        self.references.mkdir(parents=True, exist_ok=True)
+        stamp = self.folder / "begun"
+        stamp.touch()
+        return stamp.stat().st_mtime
+
+    def recall(self, spark: SparkSession, policy: LakePolicy) -> Remembered | None:
+        """Give what the last run added up, if it did so by the same rules and all of it is there."""
+        try:
+            known = json.loads((self.folder / "current.json").read_text(encoding="utf-8"))
+            if known["rules"] != _rules(policy) or known["files"] != _sizes(self.folder, known["parts"]):
+                return None
+            return self._open(spark, known)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def keep(
+        self,
+        spark: SparkSession,
+        policy: LakePolicy,
+        run_id: int,
+        ranges: DataFrame,
+        refreshed: Refreshed,
+        earlier: Remembered | None,
+        begun: float,
+    ) -> Remembered:
+        """Remember a run's ranges and standings from now on, and forget what nobody used since it began."""
+        here = f"run-{run_id:06d}"
+        shutil.rmtree(self.folder / here, ignore_errors=True)
+        parts = {"ranges": f"{here}/ranges"}
+        RANGES.write(ranges, self.folder / parts["ranges"])
+        if earlier is None or refreshed.affected is None:
+            base_rows = self._write_base(spark, refreshed.rows, parts, here)
+        else:
+            base_rows = self._write_changes(spark, refreshed, earlier, parts, here)
+        known: dict[str, Any] = {"rules": _rules(policy), "parts": parts, "base_rows": base_rows}
+        known["files"] = _sizes(self.folder, parts)
+        write_durably(self.folder / "current.json", json.dumps(known, sort_keys=True))
+        self._forget(parts, begun)
+        return self._open(spark, known)
+
+    def _write_base(self, spark: SparkSession, rows: DataFrame, parts: dict[str, str], here: str) -> int:
+        parts["base"] = f"{here}/base"
+        STANDINGS.write(rows, self.folder / parts["base"])
+        return STANDINGS.read(spark, self.folder / parts["base"]).count()
+
+    def _write_changes(
+        self,
+        spark: SparkSession,
+        refreshed: Refreshed,
+        earlier: Remembered,
+        parts: dict[str, str],
+        here: str,
+    ) -> int:
+        """Lay the new changes over the earlier ones, or make a new base if they have become many."""
+        current = json.loads((self.folder / "current.json").read_text(encoding="utf-8"))
+        affected = refreshed.affected
+        assert affected is not None  # noqa: S101 - with nothing affected named, a base is written
+        if earlier.since.affected is not None:
+            affected = affected.union(earlier.since.affected).distinct()
+        parts["affected"] = f"{here}/affected"
+        AFFECTED.write(affected, self.folder / parts["affected"])
+        affected = AFFECTED.read(spark, self.folder / parts["affected"])
+        if affected.count() > _MOST_LAID_OVER * earlier.base_rows:
+            del parts["affected"]
+            return self._write_base(spark, refreshed.laid_over(earlier.standings), parts, here)
+        parts["base"], parts["since"] = current["parts"]["base"], f"{here}/since"
+        STANDINGS.write(refreshed.laid_over(earlier.since.rows), self.folder / parts["since"])
+        return earlier.base_rows
+
+    def _open(self, spark: SparkSession, known: dict[str, Any]) -> Remembered:
+        parts = known["parts"]
+
+        def folders(name: str) -> list[Path]:
+            return [self.folder / parts[name]] if name in parts else []
+
+        affected = AFFECTED.read(spark, *folders("affected")) if "affected" in parts else None
+        return Remembered(
+            RANGES.read(spark, *folders("ranges")),
+            STANDINGS.read(spark, *folders("base")),
+            known["base_rows"],
+            Refreshed(STANDINGS.read(spark, *folders("since")), affected),
+        )
+
+    def _forget(self, parts: dict[str, str], begun: float) -> None:
+        """Remove what no part and no range of the last run needs; killed before this, the next run does."""
+        needed = {self.folder / part for part in parts.values()}
+        for run in self.folder.glob("run-*"):
+            for part in run.iterdir():
+                if part not in needed:
+                    shutil.rmtree(part)
+            if not any(run.iterdir()):
+                run.rmdir()
+        remove_unused(self.references, begun)
+
+
+def _rules(policy: LakePolicy) -> list[list[str]]:
+    """Say what of a policy standings depend on beyond their ranges, whose rows carry the days."""
+    return [[rule.id, rule.prefix] for rule in policy.enabled]
+
+
+def _sizes(folder: Path, parts: dict[str, str]) -> dict[str, int]:
+    """Measure the files of all parts: a file that is missing or cut short shows."""
+    found = [file for part in parts.values() for file in (folder / part).glob("*.parquet")]
+    return {str(file.relative_to(folder)): file.stat().st_size for file in sorted(found)}
