@@ -83,7 +83,12 @@ class Lake:
         self.catalog.set_policy(REPOSITORY, json.dumps(rules), "json")
 
     def plan(
-        self, *, wave_size: int = 50_000, now: datetime | None = None, on_step: OnStep = no_step
+        self,
+        *,
+        wave_size: int = 50_000,
+        now: datetime | None = None,
+        full: bool = False,
+        on_step: OnStep = no_step,
     ) -> Manifest:
         """Plan a run at the clock's time, or at another."""
         return plan_lifecycle(
@@ -92,6 +97,7 @@ class Lake:
             REPOSITORY,
             now=now or self.clock(),
             options=FreezeOptions(wave_size=wave_size),
+            full=full,
             on_step=on_step,
         )
 

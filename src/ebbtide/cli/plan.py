@@ -39,6 +39,9 @@ def make(
     context: typer.Context,
     target: Annotated[str, typer.Argument(help="lake:REPO")],
     now: Now = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Read everything again, not only what is new since the last plan.")
+    ] = False,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
@@ -49,7 +52,13 @@ def make(
     state.catalog.repository(name)
     with state.spark(master) as spark, progress() as report:
         manifest = plan_lifecycle(
-            spark, state.shop, name, now=state.clock(), options=state.freeze_options, on_progress=report
+            spark,
+            state.shop,
+            name,
+            now=state.clock(),
+            options=state.freeze_options,
+            full=full,
+            on_progress=report,
         )
     if as_json:
         print(manifest.to_json())
@@ -98,6 +107,9 @@ def show_summary(manifest: Manifest) -> None:
         f"  would delete [bold]{plural(due.objects, 'object')}, {human_bytes(due.bytes)}[/bold]"
         f" ({percent(due.objects, summary.known_objects)} of {count(summary.known_objects)} known)"
     )
+    read = summary_of_reading(manifest)
+    if read:
+        say(f"  [dim]{read}[/dim]")
     say(f"  holds {plural(held.objects, 'object')}, {human_bytes(held.bytes)}, that rules touch")
     for warning in manifest.warnings:
         say(f"  [yellow]warning:[/yellow] {safe(warning)}")
@@ -109,6 +121,14 @@ def show_summary(manifest: Manifest) -> None:
     _tallies("By branch", summary.by_branch)
     _tallies("By age", summary.by_age)
     _tallies("Held because", summary.held_by_reason)
+
+
+def summary_of_reading(manifest: Manifest) -> str:
+    """Say how much of the repository's metadata had to be read for a plan."""
+    ranges, new = manifest.snapshot.get("ranges"), manifest.snapshot.get("ranges_decoded")
+    if ranges is None or new is None:
+        return ""
+    return f"read {count(new)} of {plural(ranges, 'range')}; {count(ranges - new)} were known already"
 
 
 def _tallies(title: str, tallies: tuple[Tally, ...]) -> None:

@@ -24,6 +24,7 @@ from ebbtide.tables.contracts import DECISIONS, PLAN
 from ebbtide.tables.digest import table_digest
 from ebbtide.tables.failures import own_errors
 from ebbtide.tables.progress import OnProgress, no_progress, watch
+from ebbtide.tables.session import FEW
 
 OnStep = Callable[[str], None]
 """Called after every durable step; tests crash there."""
@@ -91,7 +92,7 @@ def make_plan(
         with own_errors():
             decided = decide(folder)
             manifest = _freeze(
-                spark, root, ledger, folder, run_id, subject, decided, made_at, options, on_progress
+                spark, root, ledger, folder, run_id, subject, decided, made_at, options, on_progress, on_step
             )
         on_step("plan durable")
     except BaseException as broken:
@@ -125,23 +126,24 @@ def _freeze(
     made_at: datetime,
     options: FreezeOptions,
     on_progress: OnProgress,
+    on_step: OnStep,
 ) -> Manifest:
     with watch(spark, "deciding", on_progress):
-        known = decided.decisions.join(
-            buried(spark, root, ledger, subject.target_uid).select("hash").hint("shuffle_hash"),
-            "hash",
-            "left_anti",
-        )
-        DECISIONS.write(known, folder.decisions)
+        gone = buried(spark, root, ledger, subject.target_uid).select("hash")
+        # A few are sent to where the many are; shuffling those takes longer than all else.
+        gone = gone.hint("broadcast" if gone.count() <= FEW else "shuffle_hash")
+        DECISIONS.write(decided.decisions.join(gone, "hash", "left_anti"), folder.decisions)
+    on_step("decisions written")
     decisions = DECISIONS.read(spark, folder.decisions)
     with watch(spark, "counting", on_progress):
         summary = summarize(decisions, subject.now, decided.known_objects)
         # What earlier runs deleted is no part of the target; counted in, it could hide a plan for the rest.
-        gone = decided.touched - summary.due.objects - summary.held.objects
-        summary = replace(summary, known_objects=summary.known_objects - gone)
+        deleted = decided.touched - summary.due.objects - summary.held.objects
+        summary = replace(summary, known_objects=summary.known_objects - deleted)
     waves = math.ceil(summary.due.objects / options.wave_size)
     with watch(spark, "freezing", on_progress):
         _write_plan(decisions, folder, waves)
+        on_step("plan written")
         digest = table_digest(PLAN.read(spark, folder.plan), DIGESTED)
     size = PlanSize(summary.due.objects, summary.due.bytes, summary.known_objects)
     manifest = Manifest(

@@ -1,7 +1,8 @@
-"""Counting a plan: objects and bytes by rule, prefix, branch, age and reason, in one Spark job."""
+"""Counting a plan: objects and bytes by rule, prefix, branch, age and reason."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, Window
@@ -25,21 +26,35 @@ def summarize(decisions: DataFrame, now: datetime, known_objects: int) -> Summar
         _labels("branch", f.col("branches")),
         _labels("age", f.array(_age(now).cast("string"))),
     )
-    of_held = _labels("reason", f.array("reason"))
     is_due = f.col("decision") == str(Decision.DUE)
-    labels = f.concat(_labels("decision", f.array("decision")), f.when(is_due, of_due).otherwise(of_held))
-    tallies = _tally(decisions.select(f.explode(labels).alias("at"), "size"))
-    totals = {tally.label: tally for tally in tallies.get("decision", ())}
+    tallies = _tally(decisions.where(is_due).select(f.explode(of_due).alias("at"), "size"))
+    reasons = _by_reason(decisions)
+    held = tuple(tally for decision, tally in reasons if decision == Decision.HELD)
     return Summary(
-        due=totals.get(Decision.DUE, Tally(str(Decision.DUE), 0, 0)),
-        held=totals.get(Decision.HELD, Tally(str(Decision.HELD), 0, 0)),
+        due=_total(Decision.DUE, [tally for decision, tally in reasons if decision == Decision.DUE]),
+        held=_total(Decision.HELD, held),
         known_objects=known_objects,
         by_rule=tallies.get("rule", ()),
         by_prefix=tallies.get("prefix", ()),
         by_branch=tallies.get("branch", ()),
         by_age=_in_order(tallies.get("age", ())),
-        held_by_reason=tallies.get("reason", ()),
+        held_by_reason=held[:MOST_LABELS],
     )
+
+
+def _by_reason(decisions: DataFrame) -> list[tuple[str, Tally]]:
+    """Count decisions by their reason, largest first: there are few reasons, and none for what is due."""
+    counted = decisions.groupBy("decision", "reason").agg(*_sums())
+    rows = counted.orderBy(f.desc("bytes"), f.desc("objects"), "reason").toArrow().to_pylist()
+    return [(row["decision"], Tally(row["reason"] or "", row["objects"], row["bytes"])) for row in rows]
+
+
+def _sums() -> list[Column]:
+    return [f.count(f.lit(1)).alias("objects"), f.coalesce(f.sum("size"), f.lit(0)).alias("bytes")]
+
+
+def _total(decision: Decision, tallies: Sequence[Tally]) -> Tally:
+    return Tally(str(decision), sum(t.objects for t in tallies), sum(t.bytes for t in tallies))
 
 
 def _labels(dimension: str, values: Column) -> Column:
@@ -48,9 +63,7 @@ def _labels(dimension: str, values: Column) -> Column:
 
 def _tally(rows: DataFrame) -> dict[str, tuple[Tally, ...]]:
     """Count all dimensions in one job, and keep the largest labels of each."""
-    counted = rows.groupBy("at.dimension", "at.label").agg(
-        f.count(f.lit(1)).alias("objects"), f.coalesce(f.sum("size"), f.lit(0)).alias("bytes")
-    )
+    counted = rows.groupBy("at.dimension", "at.label").agg(*_sums())
     largest = Window.partitionBy("dimension").orderBy(f.desc("bytes"), f.desc("objects"), "label")
     ranked = counted.withColumn("rank", f.row_number().over(largest)).where(f.col("rank") <= MOST_LABELS)
     found: dict[str, list[Tally]] = {}

@@ -7,20 +7,25 @@ proves is what a plan does. Hundreds of worlds share one job.
 
 from __future__ import annotations
 
+import math
 import tempfile
+import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from ebbtide.lake.catalog.model import Commit, StagedRange
 from ebbtide.lake.catalog.ranges import COMMITTED, ENTRIES, STAGED, write_metarange, write_range
 from ebbtide.lake.lifecycle.commits import PotentialCommit, potential_commits
 from ebbtide.lake.lifecycle.decisions import deduplicated, expired_addresses
+from ebbtide.lake.lifecycle.increments import decode_ranges, refreshed
+from ebbtide.lake.lifecycle.memory import rules_of
 from ebbtide.lake.lifecycle.policies import CurrentRule, PolicyRow, PolicyRun, current_rules, policy_table
 from ebbtide.lake.lifecycle.ranges import range_table
 from ebbtide.lake.lifecycle.references import references
@@ -31,6 +36,20 @@ from ebbtide.plan.decision import Decision
 from ebbtide.rules.instant import format_instant
 from ebbtide.store.base import Store, StoreSpec
 from ebbtide.store.opening import open_store
+
+Case = tuple[WorldDocument, datetime]
+"""A world, and the time at which it is judged."""
+
+_KEYS_A_RANGE = 3
+
+
+@dataclass(frozen=True)
+class _Before:
+    """What a step of many histories leaves to the next."""
+
+    worlds: Mapping[int, World]
+    ranges: DataFrame
+    standings: DataFrame
 
 
 @dataclass(frozen=True)
@@ -80,29 +99,73 @@ class Simulated:
         return sorted(chosen, key=lambda row: str(row["address"]))
 
 
-def simulate(spark: SparkSession, cases: Sequence[tuple[WorldDocument, datetime]]) -> list[Simulated]:
+def simulate(spark: SparkSession, cases: Sequence[Case]) -> list[Simulated]:
     """Judge many worlds, each at its own time, in one Spark job."""
+    if not cases:
+        return []
     with tempfile.TemporaryDirectory(prefix="ebbtide-worlds-") as scratch:
-        store = open_store(StoreSpec(Path(scratch).as_uri()))
-        worlds = {number: _world(store, document, now) for number, (document, now) in enumerate(cases)}
-        decisions = _decide(spark, worlds).toArrow().to_pylist() if worlds else []
-    found: dict[int, list[dict[str, Any]]] = {number: [] for number in worlds}
-    for row in decisions:
+        worlds = _worlds(Path(scratch), dict(enumerate(cases)), None)
+        judged = standings(references(range_table(spark, worlds), worlds))
+        found = _simulated(dict(enumerate(cases)), worlds, judged)
+    return [found[number] for number in range(len(cases))]
+
+
+def simulate_histories(spark: SparkSession, histories: Sequence[Sequence[Case]]) -> list[list[Simulated]]:
+    """
+    Judge many repositories over time, as their incremental runs would: each case after the one before it.
+
+    The n-th cases of all histories are judged in one Spark job, with what was remembered of the cases before.
+    """
+    found: list[list[Simulated]] = [[] for _ in histories]
+    with tempfile.TemporaryDirectory(prefix="ebbtide-histories-") as scratch:
+        before: _Before | None = None
+        for step in range(max(map(len, histories), default=0)):
+            cases = {n: history[step] for n, history in enumerate(histories) if step < len(history)}
+            worlds = _worlds(Path(scratch), cases, Path(scratch) / "references")
+            before = _advanced(spark, worlds, before, Path(scratch) / f"step-{step}")
+            for number, simulated in _simulated(cases, worlds, before.standings).items():
+                found[number].append(simulated)
+    return found
+
+
+def _advanced(
+    spark: SparkSession, worlds: Mapping[int, World], before: _Before | None, scratch: Path
+) -> _Before:
+    """Bring ranges and standings from one step to the next; a world whose rules changed begins anew."""
+    ranges = range_table(spark, worlds).localCheckpoint()
+    decoded = decode_ranges(ranges, worlds)
+    if before is None:
+        again = refreshed(ranges, worlds, None, decoded, scratch)
+        return _Before(worlds, ranges, again.rows.localCheckpoint())
+    same = [n for n, world in worlds.items() if rules_of(before.worlds[n].policy) == rules_of(world.policy)]
+    known = before.ranges.where(f.col("world").isin(same))
+    again = refreshed(ranges, worlds, known, decoded, scratch, most_changed=math.inf)
+    kept = before.standings.where(f.col("world").isin(same))
+    return _Before(worlds, ranges, again.laid_over(kept).localCheckpoint())
+
+
+def _simulated(
+    cases: Mapping[int, Case], worlds: Mapping[int, World], judged: DataFrame
+) -> dict[int, Simulated]:
+    """Decide by standings, and say what else the seed's steps give for each world."""
+    found: dict[int, list[dict[str, Any]]] = {number: [] for number in cases}
+    for row in deduplicated(expired_addresses(judged, worlds), worlds).toArrow().to_pylist():
         found[row["world"]].append(row)
-    return [_simulated(document, worlds[number], found[number]) for number, (document, _) in enumerate(cases)]
+    return {n: _outcome(document, worlds[n], found[n]) for n, (document, _) in cases.items()}
 
 
-def _decide(spark: SparkSession, worlds: Mapping[int, World]) -> DataFrame:
-    judged = standings(references(range_table(spark, worlds), worlds))
-    return deduplicated(expired_addresses(judged, worlds), worlds)
-
-
-def _simulated(document: WorldDocument, world: World, decisions: list[dict[str, Any]]) -> Simulated:
+def _outcome(document: WorldDocument, world: World, decisions: list[dict[str, Any]]) -> Simulated:
     run_id = max((run.run_id for run in document.runs), default=0) + 1
     runs = [*document.runs, PolicyRun(run_id, world.now, world.policy, succeeded=False)]
     table = policy_table(runs)
     rules = current_rules(table, run_id, [run.run_id for run in runs if run.succeeded])
     return Simulated(table, rules, potential_commits(world.commits, world.branches, rules), decisions)
+
+
+def _worlds(folder: Path, cases: Mapping[int, Case], references: Path | None) -> dict[int, World]:
+    store = open_store(StoreSpec((folder / "store").as_uri()))
+    written = {n: _world(store, document, now) for n, (document, now) in cases.items()}
+    return {n: replace(world, reference_folder=references) for n, world in written.items()}
 
 
 def _world(store: Store, document: WorldDocument, now: datetime) -> World:
@@ -132,13 +195,16 @@ def _world(store: Store, document: WorldDocument, now: datetime) -> World:
 
 
 def _write(store: Store, folder: str, entries: Mapping[str, WrittenEntry]) -> str:
-    if not entries:
-        return write_metarange(store, folder, [])
-    rows = [
-        {"key": key, "address": e.address, "created": e.created, "size": e.size, "checksum": ""}
-        for key, e in sorted(entries.items())
-    ]
-    return write_metarange(store, folder, [write_range(store, folder, pa.Table.from_pylist(rows, ENTRIES))])
+    """Write entries as a few ranges that end at the same keys whatever the others are, and so are shared."""
+    parts: list[list[dict[str, Any]]] = [[]]
+    for key, e in sorted(entries.items()):
+        parts[-1].append(
+            {"key": key, "address": e.address, "created": e.created, "size": e.size, "checksum": ""}
+        )
+        if zlib.crc32(key.encode()) % _KEYS_A_RANGE == 0:
+            parts.append([])
+    tables = [pa.Table.from_pylist(part, ENTRIES) for part in parts if part]
+    return write_metarange(store, folder, [write_range(store, folder, table) for table in tables])
 
 
 def _plain_row(row: PolicyRow | CurrentRule) -> dict[str, Any]:

@@ -15,6 +15,9 @@ from pyspark.sql import SparkSession
 from ebbtide.errors import EnvironmentProblem
 from ebbtide.tables.java import find_java_home
 
+FEW = 500_000
+"""So many hashes, some 30 MB, may be sent to every executor; Spark is never left to guess."""
+
 ALWAYS = {
     "spark.app.name": "ebbtide",
     "spark.ui.enabled": "false",

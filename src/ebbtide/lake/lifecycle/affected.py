@@ -32,13 +32,14 @@ def addresses_in(ranges: DataFrame, worlds: Mapping[int, World]) -> DataFrame:
     return spread.mapInArrow(_HashReader(files), AFFECTED.schema).distinct()
 
 
-def write_sorted(addresses: DataFrame, file: Path) -> None:
-    """Write addresses as one sorted file, streaming through a single task."""
+def write_sorted(addresses: DataFrame, file: Path) -> int:
+    """Write addresses as one sorted file, streaming through a single task, and count them."""
     in_order = addresses.repartition(1).sortWithinPartitions("world", "hash")
-    in_order.mapInArrow(_SortedWriter(file), "rows long").count()
+    written = in_order.mapInArrow(_SortedWriter(file), "rows long").toArrow().to_pylist()
     if not file.exists():
         # A partition without rows may never have come to the writer.
         _SortedWriter(file).write([])
+    return sum(row["rows"] for row in written)
 
 
 def is_affected(file: Path, world: int, hashes: Any) -> Any:

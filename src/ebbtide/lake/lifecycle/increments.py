@@ -26,10 +26,10 @@ from ebbtide.lake.lifecycle.reference_files import ReferenceFiles
 from ebbtide.lake.lifecycle.references import references
 from ebbtide.lake.lifecycle.standings import standings
 from ebbtide.lake.lifecycle.world import World
+from ebbtide.tables.contracts import AFFECTED, STANDINGS
+from ebbtide.tables.session import FEW
 
 IsNew = Callable[[ReferenceFiles, str, RangeInfo], bool]
-_MOST_CHANGED = 0.5
-"""With more than this share of all rows changed, adding everything up again is the shorter way."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,15 @@ class Refreshed:
 
     rows: DataFrame
     affected: DataFrame | None
+    count: int
+    """How many addresses are affected."""
 
     def laid_over(self, earlier: DataFrame) -> DataFrame:
         """Give all standings: what was kept, and what was added up again."""
         if self.affected is None:
             return self.rows
-        again = self.affected.hint("shuffle_hash")
+        # A few are sent to where the many are; shuffling those would take longer than all else.
+        again = self.affected.hint("broadcast" if self.count <= FEW else "shuffle_hash")
         return earlier.join(again, ["world", "hash"], "left_anti").unionByName(self.rows)
 
 
@@ -62,22 +65,34 @@ def decode_ranges(ranges: DataFrame, worlds: Mapping[int, World], *, again: bool
 
 
 def refreshed(
-    ranges: DataFrame, worlds: Mapping[int, World], before: DataFrame | None, decoded: Decoded, scratch: Path
+    ranges: DataFrame,
+    worlds: Mapping[int, World],
+    before: DataFrame | None,
+    decoded: Decoded,
+    scratch: Path,
+    *,
+    most_changed: float = 0.5,
 ) -> Refreshed:
-    """Add up the standings that may differ from those added up over the ranges of before."""
-    everything = Refreshed(standings(references(ranges, worlds)), None)
+    """
+    Add up the standings that may differ from those added up over the ranges of before.
+
+    With more than `most_changed` of all entries in changed ranges, adding up everything is the shorter way.
+    """
+    everything = Refreshed(standings(references(ranges, worlds)), None, 0)
     if before is None:
         return everything
     changed = changed_ranges(ranges, before)
     known = _counted(changed, worlds, _is_lost)
     # A range that went may be in no store any more; without its file nobody knows what it named.
-    if known.new or known.entries > _MOST_CHANGED * decoded.entries:
+    if known.new or known.entries > most_changed * decoded.entries:
         return everything
+    if not known.ranges:
+        return Refreshed(STANDINGS.read(ranges.sparkSession), AFFECTED.read(ranges.sparkSession), 0)
     scratch.mkdir(parents=True, exist_ok=True)
     file = scratch / "affected.arrow"
     affected = addresses_in(changed, worlds).localCheckpoint()
-    write_sorted(affected, file)
-    return Refreshed(standings(references(ranges, worlds, among=file)), affected)
+    count = write_sorted(affected, file)
+    return Refreshed(standings(references(ranges, worlds, among=file)), affected, count)
 
 
 def changed_ranges(now: DataFrame, before: DataFrame) -> DataFrame:

@@ -95,13 +95,14 @@ def plan_lifecycle(
             shop.root,
             shop.ledger,
             subject,
-            lambda folder: decide(spark, snapshot, world, memory, folder, full=full),
+            lambda folder: decide(spark, snapshot, world, memory, folder, full=full, on_step=on_step),
             made_at=shop.clock(),
             options=options,
             on_progress=on_progress,
             on_step=on_step,
         )
         _write_outputs(spark, shop, store, manifest)
+        on_step("outputs written")
     return manifest
 
 
@@ -152,6 +153,7 @@ def apply_lifecycle(
         # The day on which it ended, not today: applying a finished run again must not count it twice.
         finished = shop.ledger.run(manifest.run_id).finished_at or shop.clock()
         write_stats(shop.catalog.store(name), manifest, applied.outcomes.values(), finished)
+        on_step("statistics written")
     return applied
 
 

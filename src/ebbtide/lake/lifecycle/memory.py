@@ -20,6 +20,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.engine.build import build_id
+from ebbtide.engine.freezing import OnStep
 from ebbtide.engine.layout import write_durably
 from ebbtide.engine.sealed import remove_unused
 from ebbtide.lake.lifecycle.increments import Refreshed
@@ -37,6 +38,7 @@ class Remembered:
     ranges: DataFrame
     base: DataFrame
     base_rows: int
+    base_part: str
     since: Refreshed
 
     @property
@@ -76,7 +78,7 @@ class Memory:
         """Give what the last run added up, if it did so by the same rules and all of it is there."""
         try:
             known = json.loads((self.folder / "current.json").read_text(encoding="utf-8"))
-            if known["rules"] != _rules(policy) or known["files"] != _sizes(self.folder, known["parts"]):
+            if known["rules"] != rules_of(policy) or known["files"] != _sizes(self.folder, known["parts"]):
                 return None
             return self._open(spark, known)
         except (OSError, ValueError, KeyError, TypeError):
@@ -87,54 +89,56 @@ class Memory:
         spark: SparkSession,
         policy: LakePolicy,
         run_id: int,
-        ranges: DataFrame,
+        ranges: Path,
         refreshed: Refreshed,
         earlier: Remembered | None,
         begun: float,
+        on_step: OnStep,
     ) -> Remembered:
         """Remember a run's ranges and standings from now on, and forget what nobody used since it began."""
         here = f"run-{run_id:06d}"
         shutil.rmtree(self.folder / here, ignore_errors=True)
-        parts = {"ranges": f"{here}/ranges"}
-        RANGES.write(ranges, self.folder / parts["ranges"])
+        known: dict[str, Any] = {"rules": rules_of(policy), "parts": {"ranges": f"{here}/ranges"}}
+        shutil.copytree(ranges, self.folder / here / "ranges")
         if earlier is None or refreshed.affected is None:
-            base_rows = self._write_base(spark, refreshed.rows, parts, here)
+            self._write_base(spark, refreshed.rows, known, here)
         else:
-            base_rows = self._write_changes(spark, refreshed, earlier, parts, here)
-        known: dict[str, Any] = {"rules": _rules(policy), "parts": parts, "base_rows": base_rows}
-        known["files"] = _sizes(self.folder, parts)
+            self._write_changes(spark, refreshed.affected, refreshed, earlier, known, here)
+        known["files"] = _sizes(self.folder, known["parts"])
+        on_step("standings written")
         write_durably(self.folder / "current.json", json.dumps(known, sort_keys=True))
-        self._forget(parts, begun)
+        self._forget(known["parts"], begun)
         return self._open(spark, known)
 
-    def _write_base(self, spark: SparkSession, rows: DataFrame, parts: dict[str, str], here: str) -> int:
-        parts["base"] = f"{here}/base"
-        STANDINGS.write(rows, self.folder / parts["base"])
-        return STANDINGS.read(spark, self.folder / parts["base"]).count()
+    def _write_base(self, spark: SparkSession, rows: DataFrame, known: dict[str, Any], here: str) -> None:
+        known["parts"]["base"] = f"{here}/base"
+        STANDINGS.write(rows, self.folder / here / "base")
+        known["base_rows"] = STANDINGS.read(spark, self.folder / here / "base").count()
 
     def _write_changes(
         self,
         spark: SparkSession,
+        affected: DataFrame,
         refreshed: Refreshed,
         earlier: Remembered,
-        parts: dict[str, str],
+        known: dict[str, Any],
         here: str,
-    ) -> int:
+    ) -> None:
         """Lay the new changes over the earlier ones, or make a new base if they have become many."""
-        current = json.loads((self.folder / "current.json").read_text(encoding="utf-8"))
-        affected = refreshed.affected
-        assert affected is not None  # noqa: S101 - with nothing affected named, a base is written
         if earlier.since.affected is not None:
             affected = affected.union(earlier.since.affected).distinct()
-        parts["affected"] = f"{here}/affected"
-        AFFECTED.write(affected, self.folder / parts["affected"])
-        affected = AFFECTED.read(spark, self.folder / parts["affected"])
-        if affected.count() > _MOST_LAID_OVER * earlier.base_rows:
-            del parts["affected"]
-            return self._write_base(spark, refreshed.laid_over(earlier.standings), parts, here)
-        parts["base"], parts["since"] = current["parts"]["base"], f"{here}/since"
-        STANDINGS.write(refreshed.laid_over(earlier.since.rows), self.folder / parts["since"])
-        return earlier.base_rows
+        AFFECTED.write(affected, self.folder / here / "affected")
+        count = AFFECTED.read(spark, self.folder / here / "affected").count()
+        if count > _MOST_LAID_OVER * earlier.base_rows:
+            self._write_base(spark, refreshed.laid_over(earlier.standings), known, here)
+            return
+        STANDINGS.write(refreshed.laid_over(earlier.since.rows), self.folder / here / "since")
+        known["parts"] |= {
+            "affected": f"{here}/affected",
+            "since": f"{here}/since",
+            "base": earlier.base_part,
+        }
+        known |= {"base_rows": earlier.base_rows, "affected_rows": count}
 
     def _open(self, spark: SparkSession, known: dict[str, Any]) -> Remembered:
         parts = known["parts"]
@@ -147,7 +151,8 @@ class Memory:
             RANGES.read(spark, *folders("ranges")),
             STANDINGS.read(spark, *folders("base")),
             known["base_rows"],
-            Refreshed(STANDINGS.read(spark, *folders("since")), affected),
+            parts["base"],
+            Refreshed(STANDINGS.read(spark, *folders("since")), affected, known.get("affected_rows", 0)),
         )
 
     def _forget(self, parts: dict[str, str], begun: float) -> None:
@@ -162,7 +167,7 @@ class Memory:
         remove_unused(self.references, begun)
 
 
-def _rules(policy: LakePolicy) -> list[list[str]]:
+def rules_of(policy: LakePolicy) -> list[list[str]]:
     """Say what of a policy standings depend on beyond their ranges, whose rows carry the days."""
     return [[rule.id, rule.prefix] for rule in policy.enabled]
 

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from ebbtide.engine.freezing import Decided
+from ebbtide.engine.freezing import Decided, OnStep, no_step
 from ebbtide.engine.layout import RunFolder
 from ebbtide.lake.catalog.model import Snapshot
 from ebbtide.lake.lifecycle.decisions import deduplicated, expired_addresses
@@ -42,7 +42,14 @@ def world_of(snapshot: Snapshot, store: StoreSpec, policy: LakePolicy, now: date
 
 
 def decide(
-    spark: SparkSession, snapshot: Snapshot, world: World, memory: Memory, folder: RunFolder, *, full: bool
+    spark: SparkSession,
+    snapshot: Snapshot,
+    world: World,
+    memory: Memory,
+    folder: RunFolder,
+    *,
+    full: bool,
+    on_step: OnStep = no_step,
 ) -> Decided:
     """
     Run steps 2 to 4 over a whole repository.
@@ -53,13 +60,16 @@ def decide(
     begun = memory.begin()
     worlds = {ONLY_WORLD: replace(world, reference_folder=memory.references)}
     RANGES.write(range_table(spark, worlds), folder.snapshot)
+    on_step("ranges listed")
     ranges = RANGES.read(spark, folder.snapshot)
     decoded = decode_ranges(ranges, worlds, again=full)
+    on_step("ranges decoded")
     earlier = None if full else memory.recall(spark, world.policy)
     again = refreshed(ranges, worlds, earlier.ranges if earlier else None, decoded, folder.scratch)
-    kept = memory.keep(spark, world.policy, folder.run_id, ranges, again, earlier, begun)
+    kept = memory.keep(spark, world.policy, folder.run_id, folder.snapshot, again, earlier, begun, on_step)
+    on_step("standings kept")
     shutil.rmtree(folder.scratch, ignore_errors=True)
-    counted = kept.standings.agg(f.count(f.lit(1)).alias("known"), f.count("address").alias("touched"))
+    counted = kept.standings.agg(f.count(f.lit(1)).alias("known"), f.count("size").alias("touched"))
     counts = counted.toArrow().to_pylist()[0]
     return Decided(
         decisions=deduplicated(expired_addresses(kept.standings, worlds), worlds),

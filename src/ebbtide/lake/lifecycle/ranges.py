@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from ebbtide.lake.catalog.model import RangeInfo
 from ebbtide.lake.catalog.ranges import read_metarange
 from ebbtide.lake.lifecycle.world import World, metaranges_of
 from ebbtide.store.base import StoreSpec
@@ -80,29 +82,29 @@ def ranges_with_ties(ranges: DataFrame) -> DataFrame:
 
 
 class _MetarangeReader:
-    """Reads metaranges on an executor."""
+    """Reads metaranges on an executor; a range that many of them share leaves it once."""
 
     def __init__(self, stores: Mapping[int, StoreSpec]) -> None:
         self._stores = stores
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        found: dict[tuple[int, str, RangeInfo], dict[str, Any]] = {}
         for batch in batches:
             for row in batch.to_pylist():
                 store = open_store(self._stores[row["world"]])
-                ranges = read_metarange(store, row["folder"], row["id"])
-                if ranges:
-                    yield pa.RecordBatch.from_pylist(
-                        [
-                            {
-                                "world": row["world"],
-                                "folder": row["folder"],
-                                "range_id": info.id,
-                                "min_key": info.min_key,
-                                "max_key": info.max_key,
-                                "count": info.count,
-                                "ties": row["ties"],
-                            }
-                            for info in ranges
-                        ],
-                        schema=_RANGE_ROWS,
-                    )
+                ties = {json.dumps(tie): tie for tie in row["ties"]}
+                for info in read_metarange(store, row["folder"], row["id"]):
+                    found.setdefault((row["world"], row["folder"], info), {}).update(ties)
+        rows = [
+            {
+                "world": world,
+                "folder": folder,
+                "range_id": info.id,
+                "min_key": info.min_key,
+                "max_key": info.max_key,
+                "count": info.count,
+                "ties": list(ties.values()),
+            }
+            for (world, folder, info), ties in found.items()
+        ]
+        yield pa.RecordBatch.from_pylist(rows, schema=_RANGE_ROWS)
