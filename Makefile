@@ -27,8 +27,9 @@ test: setup ## Run every check and every test
 	$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest
 
-bench: setup ## Measure: planning 5,000,000 entries in a 2 GB driver
+bench: setup ## Measure: 5,000,000 entries in a 2 GB driver; an incremental plan against a full one
 	$(BIN)/python -m bench.memory
+	$(BIN)/python -m bench.incremental
 
 check: setup ## Lint, formatting, types, import layers, docstrings
 	$(BIN)/ruff check .

@@ -24,7 +24,7 @@ from ebbtide.lake.catalog.model import Commit, StagedRange
 from ebbtide.lake.catalog.ranges import COMMITTED, ENTRIES, STAGED, write_metarange, write_range
 from ebbtide.lake.lifecycle.commits import PotentialCommit, potential_commits
 from ebbtide.lake.lifecycle.decisions import deduplicated, expired_addresses
-from ebbtide.lake.lifecycle.increments import decode_ranges, refreshed
+from ebbtide.lake.lifecycle.increments import refreshed, visited
 from ebbtide.lake.lifecycle.memory import rules_of
 from ebbtide.lake.lifecycle.policies import CurrentRule, PolicyRow, PolicyRun, current_rules, policy_table
 from ebbtide.lake.lifecycle.ranges import range_table
@@ -133,13 +133,14 @@ def _advanced(
 ) -> _Before:
     """Bring ranges and standings from one step to the next; a world whose rules changed begins anew."""
     ranges = range_table(spark, worlds).localCheckpoint()
-    decoded = decode_ranges(ranges, worlds)
     if before is None:
-        again = refreshed(ranges, worlds, None, decoded, scratch)
+        seen = visited(ranges, None, worlds, scratch / "visited")
+        again = refreshed(ranges, worlds, seen.affected, scratch / "affected.arrow")
         return _Before(worlds, ranges, again.rows.localCheckpoint())
     same = [n for n, world in worlds.items() if rules_of(before.worlds[n].policy) == rules_of(world.policy)]
     known = before.ranges.where(f.col("world").isin(same))
-    again = refreshed(ranges, worlds, known, decoded, scratch, most_changed=math.inf)
+    seen = visited(ranges, known, worlds, scratch / "visited", most_changed=math.inf)
+    again = refreshed(ranges, worlds, seen.affected, scratch / "affected.arrow")
     kept = before.standings.where(f.col("world").isin(same))
     return _Before(worlds, ranges, again.laid_over(kept).localCheckpoint())
 

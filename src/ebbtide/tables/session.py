@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from ebbtide.errors import EnvironmentProblem
 from ebbtide.tables.java import find_java_home
 
-FEW = 500_000
-"""So many hashes, some 30 MB, may be sent to every executor; Spark is never left to guess."""
+FEW = 1_000_000
+"""So many hashes, some 50 MB, may be sent to every executor; Spark is never left to guess."""
 
 ALWAYS = {
     "spark.app.name": "ebbtide",

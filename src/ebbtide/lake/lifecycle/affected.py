@@ -6,7 +6,7 @@ They are kept as one sorted file, not in memory: executors map it and look their
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -16,25 +16,12 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from ebbtide.lake.catalog.model import RangeInfo
-from ebbtide.lake.lifecycle.reference_files import ReferenceFiles
-from ebbtide.lake.lifecycle.world import World
-from ebbtide.tables.contracts import AFFECTED
-
 _HASHES = pa.schema([("world", pa.int32()), ("hash", pa.int64())])
-
-
-def addresses_in(ranges: DataFrame, worlds: Mapping[int, World]) -> DataFrame:
-    """Name every address that one of these ranges references, each once."""
-    files = {number: world.files for number, world in worlds.items()}
-    units = ranges.select("world", "folder", "range_id", "min_key", "max_key", "count").distinct()
-    spread = units.repartition(4 * ranges.sparkSession.sparkContext.defaultParallelism, "range_id")
-    return spread.mapInArrow(_HashReader(files), AFFECTED.schema).distinct()
 
 
 def write_sorted(addresses: DataFrame, file: Path) -> int:
     """Write addresses as one sorted file, streaming through a single task, and count them."""
-    in_order = addresses.repartition(1).sortWithinPartitions("world", "hash")
+    in_order = addresses.distinct().repartition(1).sortWithinPartitions("world", "hash")
     written = in_order.mapInArrow(_SortedWriter(file), "rows long").toArrow().to_pylist()
     if not file.exists():
         # A partition without rows may never have come to the writer.
@@ -56,21 +43,6 @@ def _of_world(file: Path, world: int) -> Any:
     table = pa.ipc.open_file(pa.memory_map(str(file))).read_all().combine_chunks()
     numbers, hashes = np.asarray(table.column("world")), np.asarray(table.column("hash"))
     return hashes[np.searchsorted(numbers, world) : np.searchsorted(numbers, world, side="right")]
-
-
-@dataclass(frozen=True)
-class _HashReader:
-    """Reads the hashes of ranges on an executor."""
-
-    files: Mapping[int, ReferenceFiles]
-
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        for batch in batches:
-            for row in batch.to_pylist():
-                info = RangeInfo(row["range_id"], row["min_key"], row["max_key"], row["count"])
-                hashes = np.unique(self.files[row["world"]].hashes(row["folder"], info))
-                worlds = np.full(len(hashes), row["world"], dtype=np.int32)
-                yield pa.RecordBatch.from_arrays([pa.array(worlds), pa.array(hashes)], schema=_HASHES)
 
 
 @dataclass(frozen=True)

@@ -1,44 +1,42 @@
 """
 Incremental runs: standings that cannot have changed are kept, all others are added up again.
 
-An address's standing is a pure function of the range rows that name it: a range, and how the rules treat
-who reaches it. If no row that names an address has come or gone since, its standing is what it was. So the
-rows of then and now are compared, whatever caused the difference (a commit, a reset, a branch deleted, a
-staged copy that is gone), and every address in a range of a row that came *or went* is added up again from
-all ranges there are now. Nothing is derived from a log of changes, and no earlier run need have succeeded.
+An address's standing is a pure function of the range rows that name it: what a range says, and how the rules
+treat who reaches it. The ranges of then and now are compared, whatever caused the difference (a commit, a
+reset, a branch deleted, a staged copy that is gone). Every address that a row which came *or went* names is
+added up again, from all the ranges there are now; the others are what they were. Nothing is derived from a
+log of changes, and no earlier run need have succeeded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from ebbtide.lake.catalog.model import RangeInfo
-from ebbtide.lake.lifecycle.affected import addresses_in, write_sorted
-from ebbtide.lake.lifecycle.reference_files import ReferenceFiles
+from ebbtide.errors import MetadataError
+from ebbtide.lake.lifecycle.affected import write_sorted
 from ebbtide.lake.lifecycle.references import references
 from ebbtide.lake.lifecycle.standings import standings
+from ebbtide.lake.lifecycle.visiting import visit_ranges
 from ebbtide.lake.lifecycle.world import World
-from ebbtide.tables.contracts import AFFECTED, STANDINGS
+from ebbtide.tables.contracts import AFFECTED, STANDINGS, VISITED
+from ebbtide.tables.failures import own_errors
 from ebbtide.tables.session import FEW
-
-IsNew = Callable[[ReferenceFiles, str, RangeInfo], bool]
 
 
 @dataclass(frozen=True)
-class Decoded:
-    """How many ranges a run uses, how many of them it had to decode, and how many entries they have."""
+class Visited:
+    """How many ranges a run uses, how many of them it had to decode, and what differs from before."""
 
     ranges: int
     new: int
     entries: int
+    affected: DataFrame | None
+    """None if there is nothing to compare with, or too much has changed for a comparison to pay."""
 
 
 @dataclass(frozen=True)
@@ -59,80 +57,43 @@ class Refreshed:
         return earlier.join(again, ["world", "hash"], "left_anti").unionByName(self.rows)
 
 
-def decode_ranges(ranges: DataFrame, worlds: Mapping[int, World], *, again: bool = False) -> Decoded:
-    """Decode the ranges that no run has decoded before, or all of them `again`, and count them."""
-    return _counted(ranges, worlds, partial(_decode, again=again))
+def visited(
+    ranges: DataFrame,
+    before: DataFrame | None,
+    worlds: Mapping[int, World],
+    scratch: Path,
+    *,
+    again: bool = False,
+    most_changed: float = 0.5,
+) -> Visited:
+    """
+    Decode the ranges that nobody has decoded before, or all of them `again`, and compare with before.
+
+    With more than `most_changed` rows changed for every entry, adding up everything is the shorter way.
+    """
+    try:
+        with own_errors():
+            VISITED.write(visit_ranges(ranges, before, worlds, again=again), scratch)
+    except MetadataError:
+        if before is None:
+            raise
+        # A range that went may be in no store any more. What it named is not needed to read everything.
+        return visited(ranges, None, worlds, scratch, again=again)
+    seen = VISITED.read(ranges.sparkSession, scratch)
+    sums = [f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in ("ranges", "new", "entries")]
+    counts = seen.agg(*sums, f.count("hash").alias("changed")).toArrow().to_pylist()[0]
+    changed = counts.pop("changed")
+    few = before is not None and changed <= most_changed * counts["entries"]
+    return Visited(**counts, affected=AFFECTED.check(seen.where("hash is not null")) if few else None)
 
 
 def refreshed(
-    ranges: DataFrame,
-    worlds: Mapping[int, World],
-    before: DataFrame | None,
-    decoded: Decoded,
-    scratch: Path,
-    *,
-    most_changed: float = 0.5,
+    ranges: DataFrame, worlds: Mapping[int, World], affected: DataFrame | None, file: Path
 ) -> Refreshed:
-    """
-    Add up the standings that may differ from those added up over the ranges of before.
-
-    With more than `most_changed` of all entries in changed ranges, adding up everything is the shorter way.
-    """
-    everything = Refreshed(standings(references(ranges, worlds)), None, 0)
-    if before is None:
-        return everything
-    changed = changed_ranges(ranges, before)
-    known = _counted(changed, worlds, _is_lost)
-    # A range that went may be in no store any more; without its file nobody knows what it named.
-    if known.new or known.entries > most_changed * decoded.entries:
-        return everything
-    if not known.ranges:
-        return Refreshed(STANDINGS.read(ranges.sparkSession), AFFECTED.read(ranges.sparkSession), 0)
-    scratch.mkdir(parents=True, exist_ok=True)
-    file = scratch / "affected.arrow"
-    affected = addresses_in(changed, worlds).localCheckpoint()
+    """Add up the standings of the affected addresses, or all of them; `file` is for executors to look up."""
+    if affected is None:
+        return Refreshed(standings(references(ranges, worlds)), None, 0)
     count = write_sorted(affected, file)
+    if not count:
+        return Refreshed(STANDINGS.read(ranges.sparkSession), AFFECTED.read(ranges.sparkSession), 0)
     return Refreshed(standings(references(ranges, worlds, among=file)), affected, count)
-
-
-def changed_ranges(now: DataFrame, before: DataFrame) -> DataFrame:
-    """Give the rows that came and those that went; a range that is reached in another way is both."""
-    before = before.select(*now.columns)
-    return now.subtract(before).union(before.subtract(now)).localCheckpoint()
-
-
-def _counted(ranges: DataFrame, worlds: Mapping[int, World], is_new: IsNew) -> Decoded:
-    """Visit each range once, on the executors, and add up what is found."""
-    units = ranges.select("world", "folder", "range_id", "min_key", "max_key", "count").distinct()
-    spread = units.repartition(4 * ranges.sparkSession.sparkContext.defaultParallelism, "range_id")
-    visitor = _Visitor({number: world.files for number, world in worlds.items()}, is_new)
-    found = spread.mapInArrow(visitor, "ranges long, new long, entries long")
-    sums = [f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in found.columns]
-    return Decoded(**found.agg(*sums).toArrow().to_pylist()[0])
-
-
-@dataclass(frozen=True)
-class _Visitor:
-    """Visits ranges on an executor, and asks of each whether it is new."""
-
-    files: Mapping[int, ReferenceFiles]
-    is_new: IsNew
-
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        for batch in batches:
-            rows = batch.to_pylist()
-            new = 0
-            for row in rows:
-                info = RangeInfo(row["range_id"], row["min_key"], row["max_key"], row["count"])
-                new += self.is_new(self.files[row["world"]], row["folder"], info)
-            entries = sum(row["count"] for row in rows)
-            yield pa.RecordBatch.from_pydict({"ranges": [len(rows)], "new": [new], "entries": [entries]})
-
-
-def _decode(files: ReferenceFiles, folder: str, info: RangeInfo, *, again: bool) -> bool:
-    return files.ensure(folder, info, again=again)
-
-
-def _is_lost(files: ReferenceFiles, folder: str, info: RangeInfo) -> bool:
-    del folder
-    return not files.has(info)

@@ -14,7 +14,7 @@ from ebbtide.engine.freezing import Decided, OnStep, no_step
 from ebbtide.engine.layout import RunFolder
 from ebbtide.lake.catalog.model import Snapshot
 from ebbtide.lake.lifecycle.decisions import deduplicated, expired_addresses
-from ebbtide.lake.lifecycle.increments import Decoded, decode_ranges, refreshed
+from ebbtide.lake.lifecycle.increments import Visited, refreshed, visited
 from ebbtide.lake.lifecycle.memory import Memory
 from ebbtide.lake.lifecycle.ranges import range_table
 from ebbtide.lake.lifecycle.world import World
@@ -62,10 +62,11 @@ def decide(
     RANGES.write(range_table(spark, worlds), folder.snapshot)
     on_step("ranges listed")
     ranges = RANGES.read(spark, folder.snapshot)
-    decoded = decode_ranges(ranges, worlds, again=full)
-    on_step("ranges decoded")
     earlier = None if full else memory.recall(spark, world.policy)
-    again = refreshed(ranges, worlds, earlier.ranges if earlier else None, decoded, folder.scratch)
+    before = earlier.ranges if earlier else None
+    seen = visited(ranges, before, worlds, folder.scratch / "visited", again=full)
+    on_step("ranges decoded")
+    again = refreshed(ranges, worlds, seen.affected, folder.scratch / "affected.arrow")
     kept = memory.keep(spark, world.policy, folder.run_id, folder.snapshot, again, earlier, begun, on_step)
     on_step("standings kept")
     shutil.rmtree(folder.scratch, ignore_errors=True)
@@ -75,12 +76,12 @@ def decide(
         decisions=deduplicated(expired_addresses(kept.standings, worlds), worlds),
         touched=counts["touched"],
         known_objects=counts["known"],
-        snapshot=_described(snapshot, decoded),
+        snapshot=_described(snapshot, seen),
         warnings=policy_warnings(world.policy),
     )
 
 
-def _described(snapshot: Snapshot, decoded: Decoded) -> dict[str, Any]:
+def _described(snapshot: Snapshot, seen: Visited) -> dict[str, Any]:
     """Write down in the manifest what was read, short enough for a person."""
     return {
         "sequence": snapshot.sequence,
@@ -90,8 +91,8 @@ def _described(snapshot: Snapshot, decoded: Decoded) -> dict[str, Any]:
         "commits": len(snapshot.commits),
         "staged_entries": sum(staged.count for staged in snapshot.staged),
         "default_branch_head": snapshot.branches.get(snapshot.repository.default_branch),
-        "ranges": decoded.ranges,
-        "ranges_decoded": decoded.new,
+        "ranges": seen.ranges,
+        "ranges_decoded": seen.new,
     }
 
 

@@ -65,10 +65,6 @@ class ReferenceFiles:
         self._decode(kind, info)
         return True
 
-    def has(self, info: RangeInfo) -> bool:
-        """Tell whether a range is decoded."""
-        return self.folder is not None and self._file(info, "hashes").exists()
-
     def _decode(self, kind: str, info: RangeInfo) -> Any:
         """Read a range from the store, and keep what it says."""
         table = read_range(open_store(self.store), kind, info, _COLUMNS).combine_chunks()

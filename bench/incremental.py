@@ -1,0 +1,167 @@
+"""
+Change a little of a large repository, and compare an incremental plan with a full one.
+
+    python -m bench.incremental --entries 2000000 --commits 500
+
+Both plans are made in one run on one machine, so only their ratio counts. The incremental plan must read the
+new ranges and no others, come to the same plan, and take at most a quarter of the full one's time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from ebbtide.engine.applying import ApplyOptions
+from ebbtide.engine.freezing import FreezeOptions
+from ebbtide.lake.catalog.catalog import Catalog
+from ebbtide.lake.catalog.committed import Committed
+from ebbtide.lake.lifecycle.job import Workshop, apply_lifecycle, plan_lifecycle
+from ebbtide.ledger.runs import Ledger
+from ebbtide.plan.manifest import Manifest
+from ebbtide.tables.session import SparkOptions, spark_session
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+POLICY = '{"raw": {"prefix": "raw/", "days": 170}, "tmp": {"prefix": "tmp/", "days": 100}}'
+TOP = ("keep/", "raw/", "tmp/")
+KEYS_A_COMMIT = 1_000
+MOST = 0.25
+
+
+@dataclass
+class Clock:
+    """A clock that the history sets."""
+
+    now: datetime = NOW
+
+    def __call__(self) -> datetime:
+        """Say what time it is."""
+        return self.now
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A repository under measurement; its objects are not written, for plans read metadata only."""
+
+    root: Path
+    entries: int
+    clock: Clock
+    shop: Workshop
+
+    def build(self, commits: int) -> None:
+        """Import all keys, then change a thousand in each further commit, spread over the half year."""
+        self.shop.catalog.create_repository("big", str(self.root / "lake"))
+        self.clock.now = NOW - timedelta(days=90)
+        self.shop.catalog.import_entries("big", "main", self._everything(), "all of it")
+        for number in range(1, commits):
+            self.change(number, NOW - timedelta(days=90 * (commits - number) / commits))
+        self.shop.catalog.set_policy("big", POLICY, "json")
+
+    def change(self, number: int, moment: datetime) -> None:
+        """Overwrite a thousand keys of one folder in one commit."""
+        self.clock.now = moment
+        folders = self.entries // KEYS_A_COMMIT - 1
+        first = (number * 7919) % folders * KEYS_A_COMMIT
+        rows = self._rows(range(first, first + KEYS_A_COMMIT), [moment] * KEYS_A_COMMIT, number)
+        self.shop.catalog.import_entries("big", "main", [rows], f"change {number}")
+
+    def ranges(self) -> set[str]:
+        """Name all ranges of all commits."""
+        content = Committed(self.shop.catalog.store("big"))
+        snapshot = self.shop.catalog.snapshot("big")
+        return {
+            info.id for commit in snapshot.commits.values() for info in content.ranges(commit.metarange_id)
+        }
+
+    def plan(self, spark: SparkSession, *, full: bool) -> tuple[Manifest, float]:
+        """Plan and say how many seconds it took."""
+        began = time.monotonic()
+        manifest = plan_lifecycle(spark, self.shop, "big", now=NOW, options=FreezeOptions(), full=full)
+        return manifest, time.monotonic() - began
+
+    def _everything(self) -> Iterator[pa.Table]:
+        step = 200_000
+        for start in range(0, self.entries, step):
+            numbers = range(start, min(start + step, self.entries))
+            ages = [180 - 90 * (n % (self.entries // 3)) / (self.entries // 3) for n in numbers]
+            yield self._rows(numbers, [NOW - timedelta(days=age) for age in ages], 0)
+
+    def _rows(self, numbers: range, created: list[datetime], version: int) -> pa.Table:
+        third = self.entries // 3
+        return pa.table(
+            {
+                "key": [f"{TOP[min(n // third, 2)]}day={n // 1000:05d}/part-{n:09d}" for n in numbers],
+                "address": [f"repos/r/branches/main/p/{version:05d}x{n:016d}" for n in numbers],
+                "created": pa.array(created, pa.timestamp("us", tz="UTC")),
+                "size": pa.array([1000] * len(numbers), pa.int64()),
+                "checksum": [""] * len(numbers),
+            }
+        )
+
+
+def measure(bench: Bench, spark: SparkSession, commits: int, share: float) -> dict[str, object]:
+    """Let a first run succeed, change a share of the keys, and plan again both ways."""
+    first, first_seconds = bench.plan(spark, full=False)
+    apply_lifecycle(spark, bench.shop, first, options=ApplyOptions())
+    before = bench.ranges()
+    changes = max(1, round(bench.entries * share / KEYS_A_COMMIT))
+    for number in range(changes):
+        bench.change(commits + number, NOW - timedelta(hours=1))
+    bench.clock.now = NOW
+    new = len(bench.ranges() - before)
+    incremental, incremental_seconds = bench.plan(spark, full=False)
+    full, full_seconds = bench.plan(spark, full=True)
+    return {
+        "entries": bench.entries,
+        "commits": commits,
+        "changed_keys": changes * KEYS_A_COMMIT,
+        "ranges": incremental.snapshot["ranges"],
+        "new_ranges": new,
+        "ranges_decoded": incremental.snapshot["ranges_decoded"],
+        "ranges_decoded_by_full": full.snapshot["ranges_decoded"],
+        "due": incremental.summary.due.objects,
+        "held": incremental.summary.held.objects,
+        "first_seconds": round(first_seconds, 1),
+        "full_seconds": round(full_seconds, 1),
+        "incremental_seconds": round(incremental_seconds, 1),
+        "ratio": round(incremental_seconds / full_seconds, 3),
+        "same_plan": (incremental.digest, incremental.summary) == (full.digest, full.summary),
+        "reads_only_new": incremental.snapshot["ranges_decoded"] == new,
+    }
+
+
+def main() -> None:
+    """Build, measure, print; fail if an incremental plan reads too much, differs or takes too long."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--entries", type=int, default=2_000_000)
+    parser.add_argument("--commits", type=int, default=500)
+    parser.add_argument("--changed", type=float, default=0.01)
+    parser.add_argument("--driver-memory", default="2g")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ebbtide-incremental-") as place:
+        root, clock = Path(place), Clock()
+        catalog = Catalog(f"sqlite:///{root}/catalog.db", clock=clock)
+        shop = Workshop(catalog, Ledger(f"sqlite:///{root}/ledger.db", clock=clock), root, clock)
+        bench = Bench(root, options.entries, clock, shop)
+        bench.build(options.commits)
+        clock.now = NOW
+        spark_options = SparkOptions(master="local[2]", driver_memory=options.driver_memory)
+        with spark_session(spark_options, cache=root) as spark:
+            found = measure(bench, spark, options.commits, options.changed)
+    print(json.dumps(found))
+    if not (found["same_plan"] and found["reads_only_new"] and float(str(found["ratio"])) <= MOST):
+        sys.exit("the incremental plan is not what it must be")
+
+
+if __name__ == "__main__":
+    main()
