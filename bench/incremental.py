@@ -32,8 +32,9 @@ from ebbtide.plan.manifest import Manifest
 from ebbtide.tables.session import SparkOptions, spark_session
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
-POLICY = '{"raw": {"prefix": "raw/", "days": 170}, "tmp": {"prefix": "tmp/", "days": 100}}'
-TOP = ("keep/", "raw/", "tmp/")
+POLICY = '{"raw": {"prefix": "raw/", "days": 150}, "tmp": {"prefix": "tmp/", "days": 100}}'
+TOP = {"keep/": 0.7, "raw/": 0.85, "tmp/": 1.0}
+"""Top folders, and up to which share of all keys each reaches."""
 KEYS_A_COMMIT = 1_000
 MOST = 0.25
 
@@ -93,14 +94,16 @@ class Bench:
         step = 200_000
         for start in range(0, self.entries, step):
             numbers = range(start, min(start + step, self.entries))
-            ages = [180 - 90 * (n % (self.entries // 3)) / (self.entries // 3) for n in numbers]
+            ages = [90 + n * 7919 % 90_000 / 1000 for n in numbers]
             yield self._rows(numbers, [NOW - timedelta(days=age) for age in ages], 0)
 
+    def _top(self, number: int) -> str:
+        return next(top for top, share in TOP.items() if number < share * self.entries)
+
     def _rows(self, numbers: range, created: list[datetime], version: int) -> pa.Table:
-        third = self.entries // 3
         return pa.table(
             {
-                "key": [f"{TOP[min(n // third, 2)]}day={n // 1000:05d}/part-{n:09d}" for n in numbers],
+                "key": [f"{self._top(n)}day={n // 1000:05d}/part-{n:09d}" for n in numbers],
                 "address": [f"repos/r/branches/main/p/{version:05d}x{n:016d}" for n in numbers],
                 "created": pa.array(created, pa.timestamp("us", tz="UTC")),
                 "size": pa.array([1000] * len(numbers), pa.int64()),

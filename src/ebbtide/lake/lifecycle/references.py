@@ -65,9 +65,13 @@ def references(
     }
     order = ("world", "min_key", "folder", "range_id")
     tasks = 4 * ranges.sparkSession.sparkContext.defaultParallelism
+    tied = ranges_with_ties(ranges)
     # Versions of one stretch of keys meet in one task, one after the other: what they share is emitted once.
-    spread = ranges_with_ties(ranges).repartitionByRange(tasks, *order).sortWithinPartitions(*order)
-    return spread.mapInArrow(_RangeReader(judges, among, wanted), REFERENCES.schema)
+    # Where only a few rows are looked for, finding out how to cut the ranges so would take longer than that.
+    spread = tied.repartition(tasks, "range_id") if among else tied.repartitionByRange(tasks, *order)
+    return spread.sortWithinPartitions(*order).mapInArrow(
+        _RangeReader(judges, among, wanted), REFERENCES.schema
+    )
 
 
 @dataclass
