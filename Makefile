@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+SECONDS ?= 600
+SEED    ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench check format lock clean
+.PHONY: help setup demo test soak bench check format lock clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -26,6 +28,9 @@ test: setup ## Run every check and every test
 	$(BIN)/python -m tests.setup
 	$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest
+
+soak: setup ## Run the world machine for SECONDS=600 from SEED=1
+	$(BIN)/python -m tests.soak --seconds $(SECONDS) --seed $(SEED)
 
 bench: setup ## Measure: 5,000,000 entries in a 2 GB driver; an incremental plan against a full one
 	$(BIN)/python -m bench.memory

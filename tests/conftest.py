@@ -7,12 +7,13 @@ from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # so that `tests.services` is found however pytest starts
 
+from tests.services.failing_store import failing_store
 from tests.services.lake import lake
 from tests.services.postgres import postgres_url
 from tests.services.seaweed import bucket, s3_server
 from tests.services.spark import spark
 
-__all__ = ["bucket", "lake", "postgres_url", "s3_server", "spark"]
+__all__ = ["bucket", "failing_store", "lake", "postgres_url", "s3_server", "spark"]
 
 settings.register_profile("ebbtide", deadline=None)  # a busy machine is no failure
 settings.load_profile("ebbtide")

@@ -5,28 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.contract.store.conftest import is_listing
 from tests.services.flaky_proxy import dropped, flaky_proxy
-from tests.services.lake import RAW_30_DAYS, REPOSITORY, make_lake
+from tests.services.lake import RAW_30_DAYS, make_lake
+from tests.services.live_check import check
 
-from ebbtide.engine.burials import buried
 from ebbtide.errors import StoreError
-from ebbtide.lake.checking import LiveCheck, check_live
-from ebbtide.lake.lifecycle.job import stored_policy
-from ebbtide.lake.lifecycle.planning import world_of
 from ebbtide.store.base import DeleteRequest
-from ebbtide.tables.failures import own_errors
 
 pytestmark = pytest.mark.spark
-
-
-def check(lake) -> LiveCheck:
-    """Check a lake at its own time."""
-    catalog = lake.catalog
-    uid = catalog.repository(REPOSITORY).uid
-    world = world_of(
-        catalog.snapshot(REPOSITORY), lake.store.spec, stored_policy(catalog, REPOSITORY), lake.shop.clock()
-    )
-    with own_errors():
-        return check_live(lake.spark, world, buried(lake.spark, lake.shop.root, lake.ledger, uid))
 
 
 @pytest.fixture

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
+import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -33,6 +36,8 @@ class Response:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     sent: int | None = -1
+    reset: bool = False
+    """Whether a line without an answer is torn down, and not just closed."""
 
 
 When = Callable[[Request], bool]
@@ -121,6 +126,7 @@ class FlakyProxy:
             """Pass each request to the proxy and its answer back."""
 
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # else each body waits 40 ms for its headers to be acknowledged
 
             def _serve(self) -> None:
                 """Serve one request of any method."""
@@ -129,6 +135,8 @@ class FlakyProxy:
                 answer = proxy.answer(self.command, self.path, dict(self.headers.items()), body)
                 if answer.sent is None:
                     self.close_connection = True
+                    if answer.reset:
+                        _tear_down(self.connection)
                     return
                 self.send_response_only(answer.status)
                 for name, value in answer.headers.items():
@@ -147,6 +155,12 @@ class FlakyProxy:
                 """Say nothing on the terminal."""
 
         return Handler
+
+
+def _tear_down(line: socket.socket) -> None:
+    """Close a socket so that the other end gets a reset: it may not linger to say goodbye."""
+    line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    os.close(line.detach())
 
 
 @contextlib.contextmanager

@@ -13,11 +13,15 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 _ACCESS, _SECRET, _REGION = "ebbtide-test", "no-secret-at-all", "us-east-1"
 _GRACE_SECONDS = 1  # a clean stop takes SeaweedFS 26 seconds
@@ -44,7 +48,7 @@ class S3Server:
         """The options of a StoreSpec; SeaweedFS lists 'a/b' before 'a.b', which is not key order."""
         return {"endpoint": self.endpoint, "path_style": "yes", "allow_http": "yes", "ordered": "no"}
 
-    def client(self):
+    def client(self) -> S3Client:
         """Make a plain boto3 client, to look at the server behind a store's back."""
         return boto3.client(
             "s3",

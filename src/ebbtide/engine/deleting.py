@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from ebbtide.errors import EbbtideError
+from ebbtide.errors import EbbtideError, NotFound
 from ebbtide.plan.decision import Outcome
 from ebbtide.rules.instant import system_clock, to_micros
 from ebbtide.store.base import DeleteRequest, DeleteResult, StoreSpec
@@ -82,6 +82,8 @@ class _Deleter:
             for address, reason in zip(addresses, kept, strict=True)
             if (refused := _refuse(address, reason)) is not None
         }
+        if self.resumed:
+            results |= {address: self._as_found(result) for address, result in results.items()}
         wanted = [DeleteRequest(address) for address in addresses if address not in results]
         results.update(self._ask_store(wanted))
         outcomes = [_settle(results[address], again=again) for address in addresses]
@@ -99,6 +101,22 @@ class _Deleter:
             "attempt": pa.array([0] * count, pa.int32()),
         }
         return pa.RecordBatch.from_arrays([columns[name] for name in OUTCOMES.columns], OUTCOMES.columns)
+
+    def _as_found(self, refused: DeleteResult) -> DeleteResult:
+        """
+        Look whether what is to stay is still there: the interrupted attempt may have deleted it.
+
+        Then something came to refer to it too late, and the ledger must say who took it.
+        """
+        if refused.outcome is not Outcome.CHANGED:
+            return refused
+        try:
+            open_store(self.store).stat(refused.key)
+        except NotFound:
+            return DeleteResult(refused.key, Outcome.DELETED, _RESUMED)
+        except EbbtideError as broken:
+            return DeleteResult(refused.key, Outcome.FAILED, str(broken))
+        return refused
 
     def _ask_store(self, requests: list[DeleteRequest]) -> dict[str, DeleteResult]:
         found: dict[str, DeleteResult] = {}

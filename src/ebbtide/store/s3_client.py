@@ -16,6 +16,8 @@ from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
     ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
     HTTPClientError,
     IncompleteReadError,
 )
@@ -34,7 +36,13 @@ BUSY = SLOW | {"InternalError", "RequestTimeout", "OperationAborted", "500", "50
 DENIED = frozenset({"AccessDenied", "AllAccessDisabled", "Forbidden", "403"})
 ABSENT = frozenset({"NoSuchKey", "NoSuchVersion", "NotFound", "404"})
 CHANGED = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412"})
-TRANSIENT = (HTTPClientError, IncompleteReadError, ResponseParserError)
+TRANSIENT = (
+    HTTPClientError,
+    EndpointConnectionError,
+    ConnectTimeoutError,
+    IncompleteReadError,
+    ResponseParserError,
+)
 FAILURES = (ClientError, BotoCoreError, ResponseParserError)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
@@ -92,9 +92,8 @@ class Deleter:
                 ),
             )
         except ClientError as error:
-            if code_of(error) in CHANGED and self._is_gone(key):
-                return DeleteResult(key, Outcome.ABSENT)
-            return _result(key, code_of(error), error.response.get("Error", {}).get("Message", ""))
+            refused = _result(key, code_of(error), error.response.get("Error", {}).get("Message", ""))
+            return self._look_again(refused, etag) if refused.outcome is Outcome.CHANGED else refused
         except FAILURES as error:
             return _result(key, code_of(error), "")
         return DeleteResult(key, Outcome.DELETED)
@@ -104,13 +103,17 @@ class Deleter:
         answer = call(self.backoff, lambda: self.client.head_object(Bucket=self.bucket, Key=self.root + key))
         return answer["ETag"].strip('"')
 
-    def _is_gone(self, key: str) -> bool:
-        """Tell `changed` from `absent`: a server may refuse the condition for an object that is not there."""
+    def _look_again(self, refused: DeleteResult, etag: str) -> DeleteResult:
+        """
+        Find out why the condition was refused: a server may do so for an object that is not there.
+
+        `changed` is final, so it is said only of what was seen to be another content; else it is tried again.
+        """
         try:
-            self._etag(key)
+            changed = self._etag(refused.key) != etag
         except FAILURES as error:
-            return code_of(error) in ABSENT
-        return False
+            return _result(refused.key, code_of(error), "")
+        return refused if changed else replace(refused, outcome=Outcome.FAILED)
 
 
 def _result(key: str, code: str, message: str) -> DeleteResult:

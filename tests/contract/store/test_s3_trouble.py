@@ -8,9 +8,11 @@ from urllib.parse import parse_qs
 import pytest
 from tests.contract.store.conftest import FAST, is_bulk_delete, is_listing, refuse_keys
 from tests.services.flaky_proxy import Response, access_denied, dropped, error, slow_down, truncated
+from tests.services.seaweed import S3Server, free_ports
 
 from ebbtide.errors import ConfigError, NotFound, SlowDown, StoreError
 from ebbtide.plan.decision import Outcome
+from ebbtide.store.backoff import Backoff
 from ebbtide.store.base import DeleteRequest, StoreSpec
 from ebbtide.store.s3 import S3Store
 
@@ -107,6 +109,35 @@ def test_a_listing_that_makes_no_sense_raises(s3_store, proxy, answer):
 
     with pytest.raises(StoreError):
         keys_of(in_order(s3_store))
+
+
+def test_a_listing_in_circles_raises(s3_store, proxy):
+    """Pages that lead back to one that was had before are not followed for ever, not even sorted here."""
+    proxy.inject(lambda request: "token=one" in request.query, canned_page("b", more="two"))
+    proxy.inject(is_listing, canned_page("a", more="one"))
+
+    with pytest.raises(StoreError, match="but not where"):
+        keys_of(s3_store)
+
+
+def test_of_a_key_listed_twice_the_newest_counts(s3_store, proxy):
+    """A key that moves over a page's edge while it is listed comes once, with the content that is younger."""
+
+    def older(request, forward) -> Response:
+        page = canned_page("a", "b")(request, forward)
+        return replace(page, body=page.body.replace(b"2020-", b"2019-").replace(b"<Size>1", b"<Size>7"))
+
+    proxy.inject(is_later_page, canned_page("b", "c"))
+    proxy.inject(is_listing, lambda request, forward: more_to_come(older(request, forward)))
+    rows = [row for batch in s3_store.list() for row in batch.to_pylist()]
+
+    assert [("a", 7), ("b", 1), ("c", 1)] == [(row["key"], row["size"]) for row in rows]
+
+
+def more_to_come(page: Response) -> Response:
+    """Make a page one that another follows."""
+    token = b"true</IsTruncated><NextContinuationToken>next</NextContinuationToken>"
+    return replace(page, body=page.body.replace(b"false</IsTruncated>", token))
 
 
 def test_a_server_without_key_order_is_found_out(s3_store):
@@ -214,6 +245,39 @@ def test_an_answer_lost_on_the_way_does_not_read_as_changed(s3_store, proxy):
     (result,) = s3_store.delete([DeleteRequest("a", etag)])
 
     assert result.outcome in (Outcome.ABSENT, Outcome.DELETED)
+
+
+@pytest.mark.parametrize(
+    ("then", "expected"), [("gone", Outcome.ABSENT), ("busy", Outcome.FAILED), ("same", Outcome.FAILED)]
+)
+def test_a_refused_condition_is_looked_into(s3_store, proxy, s3_server, then, expected):
+    """`changed` is final, so it is not said of what is gone, could not be looked at, or is as it was."""
+    etag = s3_store.write("a", b"").etag
+    proxy.clear()
+
+    def refuse(request, forward) -> Response:
+        if then == "gone":
+            bucket, _, key = request.path.strip("/").partition("/")
+            s3_server.client().delete_object(Bucket=bucket, Key=key)
+        if then == "busy":
+            proxy.inject(lambda request: request.method == "HEAD", slow_down)
+        return error(412, "PreconditionFailed")(request, forward)
+
+    proxy.inject(lambda request: request.method == "DELETE", refuse)
+    (result,) = s3_store.delete([DeleteRequest("a", etag)])
+
+    assert expected == result.outcome
+
+
+def test_a_server_that_cannot_be_reached_is_tried_again():
+    """A refused connection is a passing trouble like others: a server may be about to start."""
+    waits: list[float] = []
+    spec = StoreSpec("s3://b", S3Server(f"http://127.0.0.1:{free_ports(1)[0]}").options)
+    store = S3Store(spec, Backoff(tries=3, sleep=waits.append))
+
+    with pytest.raises(StoreError, match="EndpointConnectionError"):
+        store.read("a")
+    assert 2 == len(waits)
 
 
 def test_a_read_that_breaks_off_is_read_again_or_raises(s3_store, proxy):

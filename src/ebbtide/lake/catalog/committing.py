@@ -81,8 +81,9 @@ class Committing(CatalogPart):
         with self._reading(repo) as (connection, found):
             target = refs.branch(connection, found, branch)
             head = refs.commit(connection, found, target.head)
+            others = refs.neighbours(connection, found)
         content = self._content(found.namespace)
-        changes = checked(tables, found.namespace)
+        changes = checked(tables, found.namespace, others)
         ranges = apply_changes(
             content.store, content.ranges(head.metarange_id), changes, range_keys=found.range_keys
         )

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.errors import BadInput
+from ebbtide.errors import BadInput, Refused
+from ebbtide.lake.catalog.model import Repository
 from ebbtide.lake.catalog.names import MAX_KEY_BYTES
 from ebbtide.lake.catalog.ranges import ENTRIES, Table
 from ebbtide.lake.catalog.segments import CHANGES
-from ebbtide.store.address import canonical
+from ebbtide.store.address import canonical, is_full, is_inside
 
 _PLAIN = r"^[A-Za-z0-9_=-][A-Za-z0-9_=.-]*(/[A-Za-z0-9_=-][A-Za-z0-9_=.-]*)*$"
 """Relative addresses of this form are canonical as they are; only others are looked at one by one."""
 
 
-def checked(tables: Iterable[Table], namespace: str) -> Iterator[Table]:
+def checked(tables: Iterable[Table], namespace: str, others: Sequence[Repository]) -> Iterator[Table]:
     """Turn tables of entries into changes; refuse wrong columns, order, keys and addresses."""
     last: str | None = None
     for table in tables:
@@ -35,12 +36,23 @@ def checked(tables: Iterable[Table], namespace: str) -> Iterator[Table]:
             )
         last = keys[-1].as_py()
         _check_keys(keys)
-        _check_addresses(rows.column("address"), namespace)
+        _check_addresses(rows.column("address"), namespace, others)
         yield (
             rows.append_column("tombstone", pa.repeat(False, rows.num_rows))
             .select(CHANGES.names)
             .cast(CHANGES)
         )
+
+
+def check_foreign(address: str, others: Sequence[Repository]) -> None:
+    """Refuse an address inside another repository's namespace: its runs do not know who else needs it."""
+    for other in others if is_full(address) else ():
+        if is_inside(canonical(address, other.namespace)):
+            raise Refused(
+                f"{address!r} lies inside the namespace of repository {other.name!r}",
+                why=f"runs over {other.name!r} would delete it without knowing of this reference",
+                fix="copy the object to a place of its own, and refer to that",
+            )
 
 
 def _entries(table: Table) -> Table:
@@ -67,10 +79,11 @@ def _check_keys(keys: pa.Array) -> None:
         )
 
 
-def _check_addresses(addresses: pa.ChunkedArray, namespace: str) -> None:
-    """Refuse an address that a listing would spell in another way."""
-    others = addresses.filter(pc.invert(pc.match_substring_regex(addresses, _PLAIN)))
-    for address in others.to_pylist():
+def _check_addresses(addresses: pa.ChunkedArray, namespace: str, others: Sequence[Repository]) -> None:
+    """Refuse an address that a listing would spell in another way, or that is another repository's."""
+    unusual = addresses.filter(pc.invert(pc.match_substring_regex(addresses, _PLAIN)))
+    for address in unusual.to_pylist():
+        check_foreign(address, others)
         if canonical(address, namespace) != address:
             raise BadInput(
                 f"the imported address {address!r} is not canonical",

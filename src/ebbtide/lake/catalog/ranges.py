@@ -129,7 +129,14 @@ def _read(
             fix="restore the file from a backup of the namespace, then plan again",
         )
     try:
-        table = pq.read_table(pa.BufferReader(data), columns=list(columns) if columns else None)
+        file = pq.ParquetFile(pa.BufferReader(data))
+        if file.schema_arrow.names != schema.names:
+            raise MetadataError(
+                f"{key} has the columns {file.schema_arrow.names}, not {schema.names}",
+                why="a column that is not understood may be a reference",
+                fix="use the Ebbtide that wrote it, or a newer one",
+            )
+        table = file.read(columns=list(columns) if columns else None)
     except pa.ArrowException as broken:
         raise MetadataError(f"{key} is not a Parquet file of this kind", why=str(broken)) from broken
     wanted = [schema.field(name) for name in (columns or schema.names)]

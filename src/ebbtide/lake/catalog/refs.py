@@ -72,6 +72,12 @@ def hold_repository(connection: Connection, name: str) -> tuple[Repository, int]
     return found, sequence(connection, found)
 
 
+def neighbours(connection: Connection, repo: Repository) -> list[Repository]:
+    """Give the catalog's other repositories: what lies in their namespaces is theirs to delete."""
+    rows = connection.execute(select(schema.repositories).where(schema.repositories.c.uid != repo.uid))
+    return [to_repository(row) for row in rows]
+
+
 def sequence(connection: Connection, repo: Repository) -> int:
     """Read a repository's change counter."""
     table = schema.repositories

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 
 from ebbtide.errors import NotFound, Refused
 from ebbtide.lake.catalog import refs, staging, tokens
+from ebbtide.lake.catalog.importing import check_foreign
 from ebbtide.lake.catalog.model import Entry, PhysicalAddress, Repository
 from ebbtide.lake.catalog.names import check_entry, check_key
 from ebbtide.lake.catalog.part import CatalogPart
@@ -78,8 +79,9 @@ class Uploading(CatalogPart):
 
     def stage_many(self, repo: str, branch: str, entries: Iterable[Entry]) -> int:
         """Stage many such objects in one transaction, all or none; give how many there were."""
-        found = self.repository(repo)
-        staged = [_outside(found, entry) for entry in entries]
+        with self._reading(repo) as (connection, found):
+            others = refs.neighbours(connection, found)
+        staged = [_outside(found, others, entry) for entry in entries]
         with self._writing(repo) as writing:
             to = refs.branch(writing.connection, writing.repository, branch)
             staging.put(writing.connection, to, writing.sequence, staged)
@@ -145,9 +147,10 @@ class Uploading(CatalogPart):
             )
 
 
-def _outside(repo: Repository, entry: Entry) -> Entry:
-    """Bring an entry into canonical form; refuse one inside the namespace."""
+def _outside(repo: Repository, others: Sequence[Repository], entry: Entry) -> Entry:
+    """Bring an entry into canonical form; refuse one inside the namespace, or inside another repository's."""
     check_entry(entry)
+    check_foreign(entry.address, others)
     address = canonical(entry.address, repo.namespace)
     if is_inside(address):
         raise Refused(

@@ -1,0 +1,152 @@
+"""
+A rehearsed run: apply, step by step, with the real gate and the real store, and the oracle for a verifier.
+
+Every call of `advance` is one durable step, so that writers, or a crash, can come between any two of them.
+It does what `ebbtide.engine.applying` does, without Spark; that engine itself runs in the engine machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from tests.machine.checking import needed
+from tests.machine.repository import Repository
+
+from ebbtide.rules.lake_policy import LakePolicy
+from ebbtide.store.base import DeleteRequest
+
+WAVE = 2
+"""How many objects a wave has; with few, there is something between the waves."""
+_OPEN_TRIES = 2
+
+
+class Stage(StrEnum):
+    """How far a wave has come."""
+
+    OPEN = "open"
+    LOOKED = "looked"
+    CLOSED = "closed"
+    DELETED = "deleted"
+
+
+@dataclass
+class Plan:
+    """What is durable of a run: what it may delete, and which waves were begun and finished."""
+
+    number: int
+    policy: LakePolicy
+    now: datetime
+    waves: list[tuple[str, ...]]
+    begun: set[int] = field(default_factory=set)
+    finished: set[int] = field(default_factory=set)
+
+    @property
+    def holder(self) -> str:
+        """The name by which the run closes the gate."""
+        return f"{self.number}@rehearsal"
+
+    @property
+    def interrupted(self) -> set[int]:
+        """The waves of which nobody knows how far they came."""
+        return self.begun - self.finished
+
+    @property
+    def next_wave(self) -> int | None:
+        """The first wave that is not finished."""
+        return next((wave for wave in range(len(self.waves)) if wave not in self.finished), None)
+
+
+def planned(number: int, policy: LakePolicy, now: datetime, due: list[str]) -> Plan:
+    """Deal what is due into waves."""
+    waves = [tuple(due[start : start + WAVE]) for start in range(0, len(due), WAVE)]
+    return Plan(number, policy, now, waves)
+
+
+@dataclass
+class Rehearsal:
+    """A process that applies a plan; all that is in here is lost in a crash."""
+
+    repo: Repository
+    plan: Plan
+    kept: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    stage: Stage = Stage.OPEN
+    tries: int = 0
+    looked_at: int = -1
+
+    @property
+    def is_stale(self) -> bool:
+        """Tell whether the policy is no longer the plan's."""
+        return self.repo.policy != self.plan.policy
+
+    def advance(self) -> str:
+        """Take the next step and say what it was."""
+        wave = self.plan.next_wave
+        if self.is_stale and self.stage is not Stage.DELETED:
+            self._open()
+            return "stale"
+        if wave is None:
+            self._open()
+            return "succeeded"
+        steps = {
+            Stage.OPEN: self._look,
+            Stage.LOOKED: self._close,
+            Stage.CLOSED: self._delete,
+            Stage.DELETED: self._finish,
+        }
+        return steps[self.stage](wave)
+
+    def _look(self, _: int) -> str:
+        """Verify with the gate open, unless an interrupted wave or busy writers want it closed."""
+        if self.plan.interrupted or self.tries == _OPEN_TRIES:
+            self.repo.catalog.close_gate(self.repo.name, self.plan.holder)
+        self._verify()
+        self.stage = Stage.LOOKED
+        return "looked"
+
+    def _close(self, _: int) -> str:
+        sequence = self.repo.catalog.close_gate(self.repo.name, self.plan.holder)
+        if sequence != self.looked_at and not self.plan.interrupted and self.tries < _OPEN_TRIES:
+            self._open()
+            self.stage, self.tries = Stage.OPEN, self.tries + 1
+            return "looks again"
+        self.stage = Stage.CLOSED
+        return "closed"
+
+    def _delete(self, wave: int) -> str:
+        self.plan.begun.add(wave)
+        items = [address for address in self.plan.waves[wave] if address not in self.kept]
+        self._check_nobody_came(items)
+        results = self.repo.store.delete([DeleteRequest(address) for address in items])
+        assert len(items) == sum(result.outcome.is_gone for result in results)
+        self.repo.gone.update(items)
+        self.stage = Stage.DELETED
+        return "deleted" if len(items) == len(self.plan.waves[wave]) else "deleted, some are needed again"
+
+    def _finish(self, wave: int) -> str:
+        self.repo.buried.update(self.repo.gone.intersection(self.plan.waves[wave]))
+        self.plan.finished.add(wave)
+        if not self.plan.interrupted:
+            self._open()
+        self.stage, self.tries = Stage.OPEN, 0
+        return "finished"
+
+    def _verify(self) -> None:
+        self.looked_at = self.repo.catalog.sequence(self.repo.name)
+        self.kept = needed(self.repo.document(), self.plan.policy, self.plan.now)
+
+    def _check_nobody_came(self, items: list[str]) -> None:
+        """
+        Make sure that the gate has kept its promise: nothing refers to an item that did not when it closed.
+
+        Only one thing may come: the commits of a branch or tag that is deleted now dangle, and rules may
+        treat them otherwise. Nobody can reach them by a name.
+        """
+        late = needed(self.repo.document(), self.plan.policy, self.plan.now)
+        for address in items:
+            assert late.get(address, frozenset()) <= {"dangling"}, address
+
+    def _open(self) -> None:
+        self.repo.catalog.open_gate(self.repo.name, self.plan.holder)

@@ -1,0 +1,48 @@
+"""Deleting the rows of a partition, called as an executor calls it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from ebbtide.engine.deleting import _Deleter
+from ebbtide.store.base import StoreSpec
+from ebbtide.store.opening import open_store
+
+NEEDED = "referenced since the plan was made: keep/x on branch main"
+
+
+def outcome_of(folder, *, kept_because, resumed, there):
+    """Delete one row and give its outcome."""
+    spec = StoreSpec(folder.as_uri())
+    if there:
+        open_store(spec).write("data/1", b"1")
+    columns = {
+        "hash": pa.array([1], pa.int64()),
+        "address": pa.array(["data/1"]),
+        "rules": pa.array([["r1"]]),
+        "size": pa.array([1], pa.int64()),
+        "wave": pa.array([0], pa.int32()),
+        "kept_because": pa.array([kept_because], pa.string()),
+    }
+    batch = pa.RecordBatch.from_pydict(columns)
+    (done,) = _Deleter(spec, 1e9, 250, 0, resumed)([batch])
+    return done.column("outcome")[0].as_py()
+
+
+@pytest.mark.parametrize(
+    ("kept_because", "resumed", "there", "outcome"),
+    [
+        (None, False, True, "deleted"),
+        (None, False, False, "absent"),
+        (None, True, False, "deleted"),
+        (NEEDED, False, True, "changed"),
+        (NEEDED, True, True, "changed"),
+        (NEEDED, True, False, "deleted"),
+    ],
+)
+def test_what_becomes_of_a_row(tmp_path, kept_because, resumed, there, outcome):
+    """What an interrupted attempt deleted is `deleted`, even if something has come to refer to it since."""
+    found = outcome_of(tmp_path, kept_because=kept_because, resumed=resumed, there=there)
+
+    assert outcome == found
