@@ -12,8 +12,8 @@ from ebbtide.lake.oracle import judge_world
 from ebbtide.lake.simulation import Simulated, simulate, simulate_histories
 from ebbtide.plan.decision import Decision
 
-_BY_CHANCE = ("world", "branches")
-"""The world's number in its job, and the holders that its tasks happened to see first."""
+_BY_CHANCE = ("world",)
+"""A world's number in its job."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ writer in, on PostgreSQL because every writer first updates the repository's row
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,6 +24,7 @@ from ebbtide.lake.catalog import schema
 
 BUSY_SECONDS = 60
 """How long a SQLite writer waits for another one."""
+_WAL_ATTEMPTS_A_SECOND = 20
 
 
 class Database:
@@ -108,12 +111,25 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
-    cursor.execute("PRAGMA journal_mode = WAL")
+    _use_wal(cursor)
     # FULL: a power cut must not bring back a reference to an object that was deleted since.
     cursor.execute("PRAGMA synchronous = FULL")
     cursor.execute("PRAGMA foreign_keys = ON")
     cursor.execute("PRAGMA cache_size = -65536")
     cursor.close()
+
+
+def _use_wal(cursor: Any) -> None:
+    """Switch to the write-ahead log; of several that open a new file at once, SQLite lets only one wait."""
+    for left in range(BUSY_SECONDS * _WAL_ATTEMPTS_A_SECOND, -1, -1):
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if not left:
+                raise
+            time.sleep(1 / _WAL_ATTEMPTS_A_SECOND)
+        else:
+            return
 
 
 def _begin_sqlite(connection: Connection) -> None:
