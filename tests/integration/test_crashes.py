@@ -2,189 +2,115 @@
 
 from __future__ import annotations
 
-import os
+import json
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
-from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, make_lake, open_lake
+from tests.integration.crashing import (
+    APPLY,
+    FIRST_PLAN,
+    JOBS,
+    OBJECTS,
+    SECOND_PLAN,
+    Executioner,
+    Scene,
+    chain,
+    differences,
+    end_of,
+    every_kill_point,
+    make_scene,
+    memory_of,
+    run,
+)
+from tests.services.lake import REPOSITORY
 
 from ebbtide.ledger.runs import RunState
-from ebbtide.plan.manifest import Manifest
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
-OBJECTS = 16
-PLAN_STEPS = ["run begun", "plan durable", "plan recorded"]
-APPLY_STEPS = [
-    "applying",
-    "wave 0 started",
-    "wave 0 deleted",
-    "wave 0 finished",
-    "wave 1 started",
-    "wave 1 deleted",
-    "wave 1 finished",
-    "finished",
-]
-
-
-@dataclass(frozen=True)
-class Scene:
-    """A lake whose whole folder can be put back to what it was, and how it ends undisturbed."""
-
-    spark: SparkSession
-    folder: Path
-    pristine: Path
-
-    def reset(self, stage: str) -> Lake:
-        """Put everything back to the stage `made` or `planned`."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        shutil.copytree(self.pristine / stage, self.folder)
-        return self.open()
-
-    def open(self) -> Lake:
-        """Open what lies in the folder, as a new process would."""
-        lake = open_lake(self.spark, self.folder)
-        lake.day(40)
-        return lake
-
-    def save(self, lake: Lake, stage: str) -> None:
-        """Remember this stage; databases are closed, so that all of them is in the files."""
-        lake.close()
-        shutil.copytree(self.folder, self.pristine / stage)
-
-    def kill(self, job: str, moment: str, *, own_spark: bool = False) -> list[str]:
-        """Run a job in a process that dies at a moment, wait until Spark is idle, give the steps it made."""
-        gateway = SparkContext._gateway.gateway_parameters
-        reach = ["-", "-"] if own_spark else [str(gateway.port), gateway.auth_token]
-        script = Path(__file__).with_name("doomed.py")
-        ended = subprocess.run(
-            [sys.executable, script, self.folder, *reach, job, moment],
-            env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-        assert -signal.SIGKILL == ended.returncode, ended.stderr[-2000:]
-        while self.spark.sparkContext.statusTracker().getActiveStageIds():
-            time.sleep(0.05)
-        return ended.stdout.splitlines()
-
-
-def end_of(lake: Lake, manifest: Manifest) -> dict[str, Any]:
-    """Give the state in which a run left the world: the store, the outcomes, the ledger, the outputs."""
-    stats = lake.store.read("_lakefs/retention/lc/stats/2026-02-10.csv")
-    outcomes = {address: outcome for address, (outcome, _) in lake.outcomes(manifest).items()}
-    runs = [(run.run_id, run.state, run.due_objects, run.due_bytes) for run in lake.ledger.runs()]
-    return {"listing": lake.listing(), "outcomes": outcomes, "runs": runs, "stats": stats}
+CHAINS = {
+    FIRST_PLAN: FIRST_PLAN.steps,
+    SECOND_PLAN: SECOND_PLAN.steps,
+    # A wave that is begun is killed once more, with some of its files gone.
+    APPLY: [late for step in APPLY.steps for late in ([step, "unlink:2"] if "started" in step else [step])],
+}
+ONE_BY_ONE = [(APPLY, f"unlink:{OBJECTS - 1}"), (SECOND_PLAN, "standings written")]
 
 
 @pytest.fixture(scope="module")
 def scene(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    """Build a lake with a plan of two waves."""
+    """Build a lake with a plan of two waves, and with what came after."""
     base = tmp_path_factory.mktemp("crashes")
-    scene = Scene(spark, base / "lake", base / "pristine")
-    scene.folder.mkdir()
-    lake = make_lake(spark, scene.folder)
-    lake.policy(RAW_30_DAYS)
-    lake.upload(*(f"raw/{number}" for number in range(OBJECTS)), *(f"keep/{n}" for n in range(OBJECTS)))
-    lake.commit()
-    lake.day(40)
-    scene.save(lake, "made")
-    lake.plan(wave_size=OBJECTS // 2)
-    scene.save(lake, "planned")
-    yield scene
+    with Executioner(spark, base / "deaths.log") as executioner:
+        scene = Scene(spark, base / "lake", base / "pristine", executioner)
+        make_scene(scene)
+        yield scene
     shutil.rmtree(base)
 
 
-@pytest.fixture(scope="module")
-def undisturbed(scene: Scene) -> dict[str, Any]:
-    """Apply the plan with nobody disturbing, and see that its steps are those at which we kill."""
-    lake, steps = scene.reset("planned"), []
-    manifest = lake.folder_of(1).read_manifest()
-    lake.apply(manifest, on_step=steps.append)
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+def test_the_durable_steps_are_those_at_which_we_kill(scene, job):
+    """A job reports the steps that this file knows, so a new one cannot be forgotten here."""
+    undisturbed = scene.undisturbed(job)
 
-    assert APPLY_STEPS == steps
-    return end_of(lake, manifest)
+    assert list(job.steps) == undisturbed.steps
+    assert [] == undisturbed.after["leftovers"]
 
 
-@pytest.mark.parametrize("moment", [*APPLY_STEPS, "unlink:2"])
-def test_an_apply_that_was_killed_is_finished_by_the_next(scene, undisturbed, moment):
-    """Killed at any moment, apply goes on and ends alike; killed within a wave it leaves the gate closed."""
-    before = scene.reset("planned").stored()
-    steps = scene.kill("apply", moment)
-    lake = scene.open()
-    survived, closed = lake.stored(), lake.catalog.gate(REPOSITORY) is not None
-    manifest = lake.folder_of(1).read_manifest()
-    lake.apply(manifest)
+def test_the_second_plan_is_incremental_and_equals_a_full_one(scene):
+    """What the plans below are compared with keeps earlier standings, and says what a full plan says."""
+    lake = scene.reset(SECOND_PLAN)
+    run(lake, SECOND_PLAN, full=True)
+    full = end_of(lake, SECOND_PLAN)
+    lake = scene.reset(SECOND_PLAN)
+    run(lake, SECOND_PLAN)
+    parts = json.loads((memory_of(lake).folder / "current.json").read_text())["parts"]
 
-    last = steps[-1] if moment.startswith("unlink") else moment
-
-    assert APPLY_STEPS[: APPLY_STEPS.index(last) + 1] == steps
-    assert last.endswith(("started", "deleted")) == closed
-    assert lake.catalog.gate(REPOSITORY) is None
-    assert undisturbed == end_of(lake, manifest)
-    assert lake.stored() <= survived <= before
-    if moment.startswith("unlink"):
-        assert last.endswith("started")
-        assert 2 <= len(before - survived) <= OBJECTS
+    assert {"affected", "base", "ranges", "since"} == parts.keys()
+    assert [] == differences(full, end_of(lake, SECOND_PLAN))
+    assert [] == differences(full, scene.undisturbed(SECOND_PLAN).after)
 
 
-def test_a_whole_apply_with_its_own_spark_is_killed(scene, undisturbed):
-    """The same with nothing shared: process, Spark and locks die, and the next apply ends alike."""
-    scene.reset("planned").close()
-    scene.kill("apply", "unlink:2", own_spark=True)
-    lake = scene.open()
-    manifest = lake.folder_of(1).read_manifest()
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+def test_killed_at_one_step_after_the_other_it_ends_alike(scene, job):
+    """Each process goes on where the last was killed, nothing live is lost on the way, and the end is one."""
+    deaths = list(chain(scene, job, CHAINS[job]))
 
-    assert OBJECTS < len(lake.stored()) <= 2 * OBJECTS - 2
-    assert RunState.APPLYING == lake.state(manifest)
-    lake.apply(manifest)
-
-    assert undisturbed == end_of(lake, manifest)
+    assert [*CHAINS[job], "the end"] == [death.moment for death in deaths]
+    assert [] == [death for death in deaths if death.wrong]
 
 
-@pytest.mark.parametrize("moment", PLAN_STEPS[:2])
-def test_a_plan_that_was_killed_leaves_nothing(scene, moment):
-    """A planner that dies before its plan is recorded leaves a run that the next plan clears away."""
-    wanted = scene.reset("planned").folder_of(1).read_manifest()
-    listing = scene.reset("made").listing()
+@pytest.mark.parametrize(("job", "moment"), ONE_BY_ONE, ids=lambda part: getattr(part, "name", part))
+def test_killed_once_it_ends_alike(scene, job, moment):
+    """Killed once and from the beginning, as `tests.crash_everywhere` does at every moment there is."""
+    deaths = list(every_kill_point(scene, job, [moment]))
 
-    assert PLAN_STEPS[: PLAN_STEPS.index(moment) + 1] == scene.kill("plan", moment)
-    lake = scene.open()
-
-    assert [RunState.PLANNING] == [run.state for run in lake.ledger.runs()]
-    manifest = lake.plan(wave_size=OBJECTS // 2)
-
-    assert [RunState.ABANDONED, RunState.PLANNED] == [run.state for run in lake.ledger.runs()]
-    assert not lake.folder_of(1).path.exists()
-    assert wanted.plan_hash == manifest.plan_hash
-    assert all("/run-000002" in key for key in set(lake.listing()) - set(listing))
-    assert 2 * OBJECTS == len(lake.stored())
-    assert OBJECTS == lake.apply(manifest).freed.objects
+    assert [moment] == [death.moment for death in deaths]
+    assert [] == [death for death in deaths if death.wrong]
 
 
-def test_a_plan_that_was_recorded_is_a_plan(scene, undisturbed):
+def test_a_plan_that_was_recorded_is_a_plan(scene):
     """A planner that dies once its plan is recorded leaves a plan that can be applied, outputs and all."""
-    scene.reset("made").close()
+    scene.reset(FIRST_PLAN).close()
+    scene.kill(FIRST_PLAN, "plan recorded")
+    lake = scene.open(APPLY)
+    run(lake, APPLY)
 
-    assert PLAN_STEPS == scene.kill("plan", "plan recorded")
-    lake = scene.open()
-    manifest = lake.folder_of(1).read_manifest()
-    lake.apply(manifest)
-    ended = end_of(lake, manifest)
+    assert [] == differences(scene.undisturbed(APPLY).after, end_of(lake, APPLY))
+    assert lake.catalog.read(REPOSITORY, "main", "keep/00") == b"keep/00"
 
-    assert undisturbed["outcomes"] == ended["outcomes"]
-    assert undisturbed["runs"] == ended["runs"]
-    assert undisturbed["listing"] == ended["listing"]
-    assert lake.catalog.read(REPOSITORY, "main", "keep/0") == b"keep/0"
+
+def test_a_whole_apply_with_its_own_spark_is_killed(scene):
+    """The same with nothing shared: process, Spark and locks die, and the next apply ends alike."""
+    everything = scene.undisturbed(APPLY).before["stored"]
+    scene.reset(APPLY).close()
+    scene.kill(APPLY, "unlink:2", own_spark=True)
+    lake = scene.open(APPLY)
+
+    assert RunState.APPLYING == lake.ledger.run(1).state
+    assert 2 == len(everything - lake.stored())
+    run(lake, APPLY)
+
+    assert [] == differences(scene.undisturbed(APPLY).after, end_of(lake, APPLY))
