@@ -7,7 +7,7 @@ SECONDS ?= 600
 SEED    ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak bench check format lock clean
+.PHONY: help setup demo test soak sabotage bench check format lock clean
 
 help: ## Show this help
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -31,6 +31,9 @@ test: setup ## Run every check and every test
 
 soak: setup ## Run the world machine for SECONDS=600 from SEED=1
 	$(BIN)/python -m tests.soak --seconds $(SECONDS) --seed $(SEED)
+
+sabotage: setup ## Break Ebbtide in many ways and see that the tests notice each
+	$(BIN)/python -m tests.sabotage
 
 bench: setup ## Measure: 5,000,000 entries in a 2 GB driver; an incremental plan against a full one
 	$(BIN)/python -m bench.memory

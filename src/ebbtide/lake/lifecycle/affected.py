@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+_MOST_BITS = 26
 _HASHES = pa.schema([("world", pa.int32()), ("hash", pa.int64())])
 
 
@@ -31,18 +32,25 @@ def write_sorted(addresses: DataFrame, file: Path) -> int:
 
 def is_affected(file: Path, world: int, hashes: Any) -> Any:
     """Say of each hash whether it is one of a world's affected addresses."""
-    wanted = _of_world(file, world)
-    if not len(wanted):
-        return np.zeros(len(hashes), dtype=bool)
-    places = np.minimum(np.searchsorted(wanted, hashes), len(wanted) - 1)
-    return wanted[places] == hashes
+    wanted, sieve = _of_world(file, world)
+    found = sieve[hashes & (len(sieve) - 1)]
+    # What passes the sieve is looked up; that is little, and the rest is certainly not wanted.
+    passed = np.flatnonzero(found)
+    if len(passed):
+        places = np.minimum(np.searchsorted(wanted, hashes[passed]), len(wanted) - 1)
+        found[passed] = wanted[places] == hashes[passed]
+    return found
 
 
 @lru_cache(4)
-def _of_world(file: Path, world: int) -> Any:
+def _of_world(file: Path, world: int) -> tuple[Any, Any]:
+    """Give a world's affected hashes, sorted, and a sieve of their lowest bits."""
     table = pa.ipc.open_file(pa.memory_map(str(file))).read_all().combine_chunks()
     numbers, hashes = np.asarray(table.column("world")), np.asarray(table.column("hash"))
-    return hashes[np.searchsorted(numbers, world) : np.searchsorted(numbers, world, side="right")]
+    wanted = hashes[np.searchsorted(numbers, world) : np.searchsorted(numbers, world, side="right")]
+    sieve = np.zeros(1 << min(_MOST_BITS, (16 * len(wanted)).bit_length()), dtype=bool)
+    sieve[wanted & (len(sieve) - 1)] = True
+    return wanted, sieve
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,80 @@
+"""What a run remembers makes the next one cheaper, and never different."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from tests.services.lake import REPOSITORY
+
+from ebbtide.engine.reading import stream_decisions
+from ebbtide.plan.decision import Decision
+
+pytestmark = pytest.mark.spark
+
+
+def decisions(lake, manifest):
+    """Give all rows of a plan's decisions, in an order."""
+    rows = [row for kind in Decision for row in stream_decisions(lake.folder(manifest), kind)]
+    return sorted(rows, key=lambda row: row["address"])
+
+
+def memory(lake):
+    """Find the folder in which runs remember."""
+    (folder,) = (lake.shop.root / "memory" / lake.catalog.repository(REPOSITORY).uid).iterdir()
+    return folder
+
+
+def test_a_second_plan_decodes_only_what_is_new(lake):
+    """After one more commit, only that commit's ranges are decoded, and the plan is that of a full run."""
+    first = lake.plan()
+    lake.upload("raw/1")
+    lake.commit()
+    second = lake.plan()
+    full = lake.plan(full=True)
+
+    assert first.snapshot["ranges"] == first.snapshot["ranges_decoded"]
+    assert 1 == second.snapshot["ranges_decoded"]
+    assert full.snapshot["ranges"] == full.snapshot["ranges_decoded"]
+    assert decisions(lake, full) == decisions(lake, second)
+
+
+def flip(file):
+    """Alter one bit in the middle of a file."""
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize("what", ["rows", "hashes", "current", "ranges", "everything"])
+def test_what_is_damaged_or_gone_is_made_again(lake, what):
+    """A plan over a damaged memory is the plan of a full run."""
+    lake.plan()
+    folder = memory(lake)
+    if what == "everything":
+        shutil.rmtree(folder)
+    elif what == "current":
+        (folder / "current.json").write_text("{")
+    elif what == "ranges":
+        shutil.rmtree(next(folder.glob("run-*/ranges")))
+    else:
+        for file in folder.glob(f"references/*/*.{what}"):
+            flip(file)
+    lake.catalog.delete(REPOSITORY, "main", "keep/shared")
+    lake.catalog.reset(REPOSITORY, "main", to="main~1")
+    again = lake.plan()
+
+    assert decisions(lake, lake.plan(full=True)) == decisions(lake, again)
+
+
+def test_what_nobody_needs_is_forgotten(lake):
+    """Reference files of ranges that nothing reaches any more, and earlier standings, do not pile up."""
+    lake.upload("raw/staged")
+    lake.plan()
+    before = {file.name for file in memory(lake).glob("references/*/*.rows")}
+    lake.catalog.reset(REPOSITORY, "main")
+    lake.plan()
+    after = {file.name for file in memory(lake).glob("references/*/*.rows")}
+
+    assert after < before
+    assert 1 == len(list(memory(lake).glob("run-*/ranges")))

@@ -1,0 +1,232 @@
+# ruff: noqa: T201 (it reports to whoever started it)
+"""
+Break Ebbtide on purpose, one way at a time, and see that the tests notice.
+
+    python -m tests.sabotage [NAME ...]
+
+Each sabotage is made in a scratch copy of the working tree; then the fast tests run there until one fails.
+The run fails if any sabotage survives: that is a missing test. So it does if a text is no longer in the code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = "src/ebbtide"
+FAST = (
+    "tests/unit",
+    "tests/property/test_pipeline_equals_oracle.py",
+    "tests/property/test_incremental_equals_full.py",
+    "tests/integration/test_plan_and_apply.py",
+    "tests/integration/test_reverification.py",
+    "tests/integration/test_broken_metadata.py",
+    "tests/integration/test_memory.py",
+    "tests/integration/test_stale_plans.py",
+    "tests/integration/test_altered_plans.py",
+    "tests/integration/test_failures.py",
+    "tests/incidents",
+)
+_FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Sabotage:
+    """One way to break Ebbtide: a text of a module, and what to put in its place."""
+
+    name: str
+    module: str
+    good: str
+    bad: str
+
+
+SABOTAGES = (
+    Sabotage("forget staging", "lake/lifecycle/world.py", "for staged in world.staged:", "for staged in ():"),
+    Sabotage(
+        "forget tags",
+        "lake/lifecycle/commits.py",
+        "heads += [(head, Referrer.TAG, name) for name, head in tags.items()]",
+        "heads += []",
+    ),
+    Sabotage(
+        "dangling commits hold nothing",
+        "lake/lifecycle/commits.py",
+        "or (\n            Tie(Referrer.DANGLING, commit_id, dangling),\n        )",
+        "or ()",
+    ),
+    Sabotage(
+        "due a moment too late",
+        "lake/lifecycle/decisions.py",
+        'f.unix_micros("lapse") <= now',
+        'f.unix_micros("lapse") < now',
+    ),
+    Sabotage(
+        "due a day too early",
+        "lake/lifecycle/gathering.py",
+        "midnights = -(-micros // MICROSECONDS_A_DAY)",
+        "midnights = micros // MICROSECONDS_A_DAY",
+    ),
+    Sabotage(
+        "ignore deduplications",
+        "lake/lifecycle/decisions.py",
+        'kept = f.col("keeper").isNotNull()',
+        "kept = f.lit(False)",
+    ),
+    Sabotage(
+        "the shortest-lived branch wins",
+        "lake/lifecycle/segments.py",
+        "longest = max(days",
+        "longest = min(days",
+    ),
+    Sabotage(
+        "the first path to lapse wins",
+        "lake/lifecycle/standings.py",
+        "f.min(_touched(latest))",
+        "f.max(_touched(latest))",
+    ),
+    Sabotage(
+        "trust an empty live set",
+        "lake/catalog/ranges.py",
+        "    except NotFound as missing:\n        raise MetadataError(",
+        "    except NotFound as missing:\n        return schema.empty_table()\n        raise MetadataError(",
+    ),
+    Sabotage(
+        "trust damaged metadata",
+        "lake/catalog/ranges.py",
+        "if hashlib.sha256(data).hexdigest() != content_id:",
+        "if False:",
+    ),
+    Sabotage(
+        "skip re-verification",
+        "lake/lifecycle/target.py",
+        'if self.sequence() == manifest.snapshot["sequence"]:',
+        "if True:",
+    ),
+    Sabotage(
+        "apply a plan for another policy",
+        "lake/lifecycle/target.py",
+        "if current != manifest.policy_hash:",
+        "if False:",
+    ),
+    Sabotage(
+        "apply an altered plan",
+        "engine/applying.py",
+        "if not whole or recorded_hash != manifest.plan_hash:",
+        "if False:",
+    ),
+    Sabotage(
+        "delete what lies outside",
+        "lake/lifecycle/decisions.py",
+        "(_is_outside(worlds), HoldReason.OUTSIDE),",
+        "",
+    ),
+    Sabotage(
+        "take a failed delete for done",
+        "engine/applying.py",
+        "if not applied.unfinished:",
+        "if True:",
+    ),
+    Sabotage(
+        "the breaker never trips",
+        "plan/breaker.py",
+        "if reasons and not override:",
+        "if False:",
+    ),
+    Sabotage(
+        "delete what is spelled doubtfully",
+        "lake/lifecycle/reference_files.py",
+        'doubtful[i] = not raw[i].as_py().endswith("/" + address[i].as_py())',
+        "doubtful[i] = False",
+    ),
+    Sabotage(
+        "an incremental run forgets what went",
+        "lake/lifecycle/visiting.py",
+        "            for unit in units:\n                if not unit.stayed:",
+        "            for unit in units:\n                if not unit.stayed and unit.now:",
+    ),
+    Sabotage(
+        "an incremental run ignores how a range is reached",
+        "lake/lifecycle/visiting.py",
+        "return self.now == self.before",
+        "return bool(self.now) == bool(self.before)",
+    ),
+    Sabotage(
+        "an incremental run excuses too much",
+        "lake/lifecycle/visiting.py",
+        "            and self.now in (other.now, other.before)\n",
+        "",
+    ),
+    Sabotage(
+        "standings outlive their rules",
+        "lake/lifecycle/memory.py",
+        'known["rules"] != rules_of(policy) or ',
+        "",
+    ),
+    Sabotage(
+        "trust a damaged cache",
+        "engine/sealed.py",
+        "return content if hashlib.sha256(content).digest() == seal else None",
+        "return content",
+    ),
+)
+
+
+def main() -> None:
+    """Try every sabotage, or those that are named, and say which test caught each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    names = parser.parse_args().names
+    survivors = []
+    for sabotage in [s for s in SABOTAGES if not names or s.name in names]:
+        caught = caught_by(sabotage)
+        print(f"{'caught  ' if caught else 'SURVIVED'}  {sabotage.name}: {caught or '-'}", flush=True)
+        survivors += [] if caught else [sabotage.name]
+    if survivors:
+        sys.exit(f"{len(survivors)} sabotages survived: {', '.join(survivors)}")
+
+
+def caught_by(sabotage: Sabotage) -> str:
+    """Run the fast tests on a sabotaged copy and name the first that fails, or nothing."""
+    with tempfile.TemporaryDirectory(prefix="ebbtide-sabotage-") as place:
+        copy = Path(place) / "copy"
+        for part in ("src", "tests", "pyproject.toml"):
+            source = ROOT / part
+            if source.is_dir():
+                shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, copy / part)
+        module = copy / PACKAGE / sabotage.module
+        text = module.read_text(encoding="utf-8")
+        if text.count(sabotage.good) != 1:
+            sys.exit(f"sabotage {sabotage.name!r}: its text is not in {sabotage.module} exactly once")
+        module.write_text(text.replace(sabotage.good, sabotage.bad), encoding="utf-8")
+        return _first_failure(copy)
+
+
+def _first_failure(copy: Path) -> str:
+    """Run pytest in a copy until one test fails; a run that cannot even begin catches nothing."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider"]
+    ended = subprocess.run(
+        [*command, *FAST],
+        cwd=copy,
+        env=os.environ | {"PYTHONPATH": f"{copy / 'src'}{os.pathsep}{copy}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = _FAILED.search(ended.stdout)
+    if ended.returncode not in (0, 1):
+        sys.exit(f"the tests did not run: {ended.stdout[-2000:]}{ended.stderr[-2000:]}")
+    return found.group(1) if found else ""
+
+
+if __name__ == "__main__":
+    main()
