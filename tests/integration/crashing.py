@@ -40,6 +40,14 @@ SECOND_PLAN_DAY = 45
 NEVER = ""
 """No moment has this name: who is to die then is not disturbed."""
 
+QUICK = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+}
+"""To compile a query takes longer than to run it on so few rows; what is made durable is the same."""
+
 State = dict[str, Any]
 
 
@@ -128,16 +136,18 @@ class Executioner:
 
     def run(self, job: Job, folder: Path, moment: str, *, own_spark: bool, fine: bool) -> Ended:
         """Run a job until it dies, and wait until Spark has nothing left to do of it."""
-        gateway = SparkContext._gateway.gateway_parameters
+        gateway: Any = SparkContext._gateway
+        reach = gateway.gateway_parameters
         order = {
             "folder": str(folder),
-            "gateway": None if own_spark else [gateway.port, gateway.auth_token],
+            "gateway": None if own_spark else [reach.port, reach.auth_token],
             "kind": job.kind,
             "day": job.day,
             "run_id": 1,
             "wave_size": OBJECTS // 2,
             "moment": moment,
             "fine": fine,
+            "conf": {} if own_spark else QUICK,
         }
         ended = Ended(**self._ask(order))
         if not ended.killed and moment != NEVER:
@@ -168,6 +178,8 @@ class Undisturbed:
     steps: list[str]
     before: State
     after: State
+    parts: set[str]
+    """What the memory consists of then: a plan may have kept earlier standings, or made all anew."""
 
 
 @dataclass
@@ -206,7 +218,8 @@ class Scene:
         steps: list[str] = []
         before = present(lake)
         run(lake, job, steps)
-        self._ends[job.name] = Undisturbed(steps, before, end_of(lake, job))
+        parts = set(current(lake)["parts"])
+        self._ends[job.name] = Undisturbed(steps, before, end_of(lake, job), parts)
 
     def undisturbed(self, job: Job) -> Undisturbed:
         """Say how a job ends that nobody disturbs."""
@@ -220,6 +233,14 @@ class Scene:
         """Name every single thing that a job makes durable, its steps among them."""
         self.reset(job).close()
         return [*self.kill(job, NEVER, fine=True), *job.within]
+
+
+def quick(spark: SparkSession) -> SparkSession:
+    """Give a session of the same Spark for small tables; the one that others use stays as it is."""
+    session = spark.newSession()
+    for name, value in QUICK.items():
+        session.conf.set(name, value)
+    return session
 
 
 def make_scene(scene: Scene) -> None:
@@ -316,6 +337,11 @@ def memory_of(lake: Lake) -> Memory:
     return Memory.of(lake.shop.root, found.uid, found.namespace)
 
 
+def current(lake: Lake) -> State:
+    """Read the document that says what the memory consists of."""
+    return dict(json.loads((memory_of(lake).folder / "current.json").read_text(encoding="utf-8")))
+
+
 def recalled(lake: Lake) -> Remembered | None:
     """Recall it as the next plan would."""
     return memory_of(lake).recall(lake.spark, stored_policy(lake.catalog, REPOSITORY))
@@ -324,7 +350,9 @@ def recalled(lake: Lake) -> Remembered | None:
 def remembered(lake: Lake) -> State | None:
     """Give every row that the next plan would recall."""
     found = recalled(lake)
-    return found and {"ranges": table_rows(found.ranges), "standings": table_rows(found.standings)}
+    if found is None:
+        return None
+    return {"ranges": table_rows(found.ranges), "standings": table_rows(found.standings)}
 
 
 def table_rows(frame: DataFrame) -> list[str]:
@@ -350,7 +378,7 @@ def leftovers(lake: Lake) -> list[str]:
 def _forgotten(lake: Lake) -> list[Path]:
     """Find what lies in the memory and is not recalled."""
     memory = memory_of(lake)
-    known = json.loads((memory.folder / "current.json").read_text(encoding="utf-8"))
+    known = current(lake)
     found = recalled(lake)
     ranges = {row["range_id"] for row in found.ranges.toArrow().to_pylist()} if found else set()
     needed = {memory.folder / part for part in known["parts"].values()}
