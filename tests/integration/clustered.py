@@ -22,7 +22,8 @@ def main(folder: Path, master: str) -> None:
     with spark_session(options, cache=folder / "spark") as spark:
         lake = open_lake(spark, folder)
         lake.day(40)
-        manifest = lake.plan()
+        # In full: what the other Spark remembered must not answer for this one.
+        manifest = lake.plan(full=True)
         executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() - 1
         sys.stdout.write(json.dumps({"plan_hash": manifest.plan_hash, "executors": executors}))
 
