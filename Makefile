@@ -27,7 +27,7 @@ demo: setup ## Build a lake, plan, explain, apply, verify and report (the main j
 test: setup ## Run every check and every test
 	$(BIN)/python -m tests.setup
 	$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 soak: setup ## Run the world machine for SECONDS=600 from SEED=1
 	$(BIN)/python -m tests.soak --seconds $(SECONDS) --seed $(SEED)

@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +47,14 @@ class Sabotage:
     module: str
     good: str
     bad: str
+
+    def make(self, package: Path) -> None:
+        """Break a copy of the package."""
+        module = package / self.module
+        text = module.read_text(encoding="utf-8")
+        if text.count(self.good) != 1:
+            sys.exit(f"sabotage {self.name!r}: its text is not in {self.module} exactly once")
+        module.write_text(text.replace(self.good, self.bad), encoding="utf-8")
 
 
 SABOTAGES = (
@@ -149,8 +158,8 @@ SABOTAGES = (
     Sabotage(
         "an incremental run forgets what went",
         "lake/lifecycle/visiting.py",
-        "            for unit in units:\n                if not unit.stayed:",
-        "            for unit in units:\n                if not unit.stayed and unit.now:",
+        "            if not unit.stayed:",
+        "            if not unit.stayed and unit.now:",
     ),
     Sabotage(
         "an incremental run ignores how a range is reached",
@@ -163,6 +172,18 @@ SABOTAGES = (
         "lake/lifecycle/visiting.py",
         "            and self.now in (other.now, other.before)\n",
         "",
+    ),
+    Sabotage(
+        "an address outlives its references",
+        "lake/lifecycle/standings.py",
+        "references = references.unionByName(affected, allowMissingColumns=True)",
+        "pass",
+    ),
+    Sabotage(
+        "plan what is buried",
+        "engine/burials.py",
+        'return items.join(gone.hint("broadcast" if most <= FEW else "shuffle_hash"), "hash", "left_anti")',
+        "return items",
     ),
     Sabotage(
         "standings outlive their rules",
@@ -184,17 +205,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     names = parser.parse_args().names
+    chosen = [s for s in SABOTAGES if not names or s.name in names]
+    broken = caught_by(None)
+    if broken:
+        sys.exit(f"without any sabotage {broken} fails")
     survivors = []
-    for sabotage in [s for s in SABOTAGES if not names or s.name in names]:
-        caught = caught_by(sabotage)
-        print(f"{'caught  ' if caught else 'SURVIVED'}  {sabotage.name}: {caught or '-'}", flush=True)
-        survivors += [] if caught else [sabotage.name]
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2 + 1)) as pool:
+        for sabotage, caught in zip(chosen, pool.map(caught_by, chosen), strict=True):
+            print(f"{'caught  ' if caught else 'SURVIVED'}  {sabotage.name}: {caught or '-'}", flush=True)
+            survivors += [] if caught else [sabotage.name]
     if survivors:
         sys.exit(f"{len(survivors)} sabotages survived: {', '.join(survivors)}")
 
 
-def caught_by(sabotage: Sabotage) -> str:
-    """Run the fast tests on a sabotaged copy and name the first that fails, or nothing."""
+def caught_by(sabotage: Sabotage | None) -> str:
+    """Run the fast tests on a copy, sabotaged or as it is, and name the first that fails, or nothing."""
     with tempfile.TemporaryDirectory(prefix="ebbtide-sabotage-") as place:
         copy = Path(place) / "copy"
         for part in ("src", "tests", "pyproject.toml"):
@@ -203,11 +228,8 @@ def caught_by(sabotage: Sabotage) -> str:
                 shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(source, copy / part)
-        module = copy / PACKAGE / sabotage.module
-        text = module.read_text(encoding="utf-8")
-        if text.count(sabotage.good) != 1:
-            sys.exit(f"sabotage {sabotage.name!r}: its text is not in {sabotage.module} exactly once")
-        module.write_text(text.replace(sabotage.good, sabotage.bad), encoding="utf-8")
+        if sabotage:
+            sabotage.make(copy / PACKAGE)
         return _first_failure(copy)
 
 

@@ -14,6 +14,7 @@ import ebbtide.engine.deleting
 import ebbtide.lake.checking
 import ebbtide.lake.lifecycle.outputs
 import ebbtide.lake.lifecycle.references
+import ebbtide.lake.lifecycle.visiting
 
 PRELOADED = (
     pyarrow.parquet,
@@ -21,6 +22,7 @@ PRELOADED = (
     ebbtide.lake.checking,
     ebbtide.lake.lifecycle.outputs,
     ebbtide.lake.lifecycle.references,
+    ebbtide.lake.lifecycle.visiting,
 )
 
 if __name__ == "__main__":

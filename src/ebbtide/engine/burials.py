@@ -14,6 +14,7 @@ from ebbtide.engine.layout import run_folder
 from ebbtide.ledger.runs import Ledger, RunState
 from ebbtide.plan.decision import Outcome
 from ebbtide.tables.contracts import OUTCOMES
+from ebbtide.tables.session import FEW
 
 GONE = [str(outcome) for outcome in Outcome if outcome.is_gone]
 
@@ -41,13 +42,34 @@ def outcome_folders(root: Path, ledger: Ledger, run_id: int) -> list[Path]:
 
 def buried(spark: SparkSession, root: Path, ledger: Ledger, target_uid: str) -> DataFrame:
     """Give all items of a target that runs have deleted, as outcome rows."""
-    folders = [
+    return _gone(spark, _finished(root, ledger, target_uid))
+
+
+def _gone(spark: SparkSession, folders: list[Path]) -> DataFrame:
+    return OUTCOMES.read(spark, *folders).where(f.col("outcome").isin(GONE))
+
+
+def _finished(root: Path, ledger: Ledger, target_uid: str) -> list[Path]:
+    """List the folders of all finished attempts of a target's runs."""
+    return [
         folder
         for run in ledger.runs(target_uid)
         if run.state in {RunState.APPLYING, RunState.SUCCEEDED, RunState.FAILED, RunState.APPROVED}
         for folder in outcome_folders(root, ledger, run.run_id)
     ]
-    return OUTCOMES.read(spark, *folders).where(f.col("outcome").isin(GONE))
+
+
+def without_buried(
+    items: DataFrame, spark: SparkSession, root: Path, ledger: Ledger, target_uid: str
+) -> DataFrame:
+    """Leave out the items that earlier runs deleted."""
+    folders = _finished(root, ledger, target_uid)
+    if not folders:
+        return items
+    gone = _gone(spark, folders).select("hash")
+    # A few are sent to where the many are; shuffling those takes longer than all else.
+    most = sum(run.due_objects for run in ledger.runs(target_uid))
+    return items.join(gone.hint("broadcast" if most <= FEW else "shuffle_hash"), "hash", "left_anti")
 
 
 def find_burial(root: Path, ledger: Ledger, target: str, address: str) -> Buried | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ebbtide.engine.burials import buried
+from ebbtide.engine.burials import without_buried
 from ebbtide.engine.layout import RunFolder, make_durable, run_folder, write_durably
 from ebbtide.engine.summary import summarize
 from ebbtide.ledger.runs import Ledger, RunState
@@ -21,10 +21,9 @@ from ebbtide.plan.breaker import BreakerLimits, PlanSize, trip_reasons
 from ebbtide.plan.decision import Decision
 from ebbtide.plan.manifest import Manifest
 from ebbtide.tables.contracts import DECISIONS, PLAN
-from ebbtide.tables.digest import table_digest
+from ebbtide.tables.digest import EMPTY, table_digest
 from ebbtide.tables.failures import own_errors
 from ebbtide.tables.progress import OnProgress, no_progress, watch
-from ebbtide.tables.session import FEW
 
 OnStep = Callable[[str], None]
 """Called after every durable step; tests crash there."""
@@ -54,10 +53,8 @@ class Decided:
     """What a collector hands over: decisions not yet computed, and what they were made from."""
 
     decisions: DataFrame
-    touched: int
-    """How many decisions that is."""
-    known_objects: int
-    """How many objects the target is known to have, touched or not."""
+    untouched: int
+    """How many objects the target is known to have that no rule touches."""
     snapshot: dict[str, Any]
     warnings: tuple[str, ...] = ()
 
@@ -129,22 +126,16 @@ def _freeze(
     on_step: OnStep,
 ) -> Manifest:
     with watch(spark, "deciding", on_progress):
-        gone = buried(spark, root, ledger, subject.target_uid).select("hash")
-        # A few are sent to where the many are; shuffling those takes longer than all else.
-        gone = gone.hint("broadcast" if gone.count() <= FEW else "shuffle_hash")
-        DECISIONS.write(decided.decisions.join(gone, "hash", "left_anti"), folder.decisions)
+        left = without_buried(decided.decisions, spark, root, ledger, subject.target_uid)
+        DECISIONS.write(left, folder.decisions)
     on_step("decisions written")
     decisions = DECISIONS.read(spark, folder.decisions)
     with watch(spark, "counting", on_progress):
-        summary = summarize(decisions, subject.now, decided.known_objects)
-        # What earlier runs deleted is no part of the target; counted in, it could hide a plan for the rest.
-        deleted = decided.touched - summary.due.objects - summary.held.objects
-        summary = replace(summary, known_objects=summary.known_objects - deleted)
+        summary = summarize(decisions, subject.now, decided.untouched)
     waves = math.ceil(summary.due.objects / options.wave_size)
     with watch(spark, "freezing", on_progress):
-        _write_plan(decisions, folder, waves)
+        digest = _write_plan(spark, decisions, folder, waves)
         on_step("plan written")
-        digest = table_digest(PLAN.read(spark, folder.plan), DIGESTED)
     size = PlanSize(summary.due.objects, summary.due.bytes, summary.known_objects)
     manifest = Manifest(
         run_id=run_id,
@@ -168,10 +159,16 @@ def _freeze(
     return manifest
 
 
-def _write_plan(decisions: DataFrame, folder: RunFolder, waves: int) -> None:
+def _write_plan(spark: SparkSession, decisions: DataFrame, folder: RunFolder, waves: int) -> str:
+    """Write what is due, dealt into waves, and give its digest."""
+    if not waves:
+        # An empty table needs no job.
+        folder.plan.mkdir()
+        return EMPTY
     due = decisions.where(f.col("decision") == str(Decision.DUE))
     dealt = due.withColumn("wave", wave_of("hash", waves))
-    PLAN.write(dealt.repartition(max(1, waves), "wave"), folder.plan, partition_by="wave")
+    PLAN.write(dealt.repartition(waves, "wave"), folder.plan, partition_by="wave")
+    return table_digest(PLAN.read(spark, folder.plan), DIGESTED)
 
 
 def wave_of(address_hash: str, waves: int) -> Column:

@@ -18,22 +18,26 @@ MOST_LABELS = 50
 _AGES = (7, 30, 90, 180, 365, 730)
 
 
-def summarize(decisions: DataFrame, now: datetime, known_objects: int) -> Summary:
-    """Count what was decided."""
+def summarize(decisions: DataFrame, now: datetime, untouched: int) -> Summary:
+    """Count what was decided; what no rule touches is known as well."""
     of_due = f.concat(
         _labels("rule", f.col("rules")),
         _labels("prefix", f.array(_folder(f.element_at("paths", 1)))),
         _labels("branch", f.col("branches")),
         _labels("age", f.array(_age(now).cast("string"))),
     )
-    is_due = f.col("decision") == str(Decision.DUE)
-    tallies = _tally(decisions.where(is_due).select(f.explode(of_due).alias("at"), "size"))
     reasons = _by_reason(decisions)
     held = tuple(tally for decision, tally in reasons if decision == Decision.HELD)
+    due_total = _total(Decision.DUE, [tally for decision, tally in reasons if decision == Decision.DUE])
+    held_total = _total(Decision.HELD, held)
+    is_due = f.col("decision") == str(Decision.DUE)
+    labelled = decisions.where(is_due).select(f.explode(of_due).alias("at"), "size")
+    tallies = _tally(labelled) if due_total.objects else {}
     return Summary(
-        due=_total(Decision.DUE, [tally for decision, tally in reasons if decision == Decision.DUE]),
-        held=_total(Decision.HELD, held),
-        known_objects=known_objects,
+        due=due_total,
+        held=held_total,
+        # What earlier runs deleted is no part of the target; counted in, it could hide a plan for the rest.
+        known_objects=untouched + due_total.objects + held_total.objects,
         by_rule=tallies.get("rule", ()),
         by_prefix=tallies.get("prefix", ()),
         by_branch=tallies.get("branch", ()),
@@ -44,9 +48,9 @@ def summarize(decisions: DataFrame, now: datetime, known_objects: int) -> Summar
 
 def _by_reason(decisions: DataFrame) -> list[tuple[str, Tally]]:
     """Count decisions by their reason, largest first: there are few reasons, and none for what is due."""
-    counted = decisions.groupBy("decision", "reason").agg(*_sums())
-    rows = counted.orderBy(f.desc("bytes"), f.desc("objects"), "reason").toArrow().to_pylist()
-    return [(row["decision"], Tally(row["reason"] or "", row["objects"], row["bytes"])) for row in rows]
+    counted = decisions.groupBy("decision", "reason").agg(*_sums()).toArrow().to_pylist()
+    tallies = [(row["decision"], Tally(row["reason"] or "", row["objects"], row["bytes"])) for row in counted]
+    return sorted(tallies, key=lambda found: (-found[1].bytes, -found[1].objects, found[1].label))
 
 
 def _sums() -> list[Column]:

@@ -134,13 +134,11 @@ def _advanced(
     """Bring ranges and standings from one step to the next; a world whose rules changed begins anew."""
     ranges = range_table(spark, worlds).localCheckpoint()
     if before is None:
-        seen = visited(ranges, None, worlds, scratch / "visited")
-        again = refreshed(ranges, worlds, seen.affected, scratch / "affected.arrow")
+        again = refreshed(ranges, worlds, visited(ranges, None, worlds, scratch))
         return _Before(worlds, ranges, again.rows.localCheckpoint())
     same = [n for n, world in worlds.items() if rules_of(before.worlds[n].policy) == rules_of(world.policy)]
     known = before.ranges.where(f.col("world").isin(same))
-    seen = visited(ranges, known, worlds, scratch / "visited", most_changed=math.inf)
-    again = refreshed(ranges, worlds, seen.affected, scratch / "affected.arrow")
+    again = refreshed(ranges, worlds, visited(ranges, known, worlds, scratch, most_changed=math.inf))
     kept = before.standings.where(f.col("world").isin(same))
     return _Before(worlds, ranges, again.laid_over(kept).localCheckpoint())
 

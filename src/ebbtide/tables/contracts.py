@@ -130,21 +130,10 @@ STANDINGS = Contract(
         branches=STRINGS,
         size=t.LongType(),
         created=t.TimestampType(),
+        kind=t.StringType(),
     ),
 )
-"""One row for each known address: what its references add up to, whatever the time; no address, no rule."""
-
-VISITED = Contract(
-    "visited",
-    _schema(
-        world=t.IntegerType(),
-        hash=t.LongType(),
-        ranges=t.LongType(),
-        new=t.LongType(),
-        entries=t.LongType(),
-    ),
-)
-"""What visiting the ranges gave: rows with counts, and rows with an address that something affects."""
+"""One row for each known address: what its references add up to, whatever the time; parted by `kind`."""
 
 AFFECTED = Contract("affected", _schema(world=t.IntegerType(), hash=t.LongType()))
 """The addresses whose references may have changed since the standings were added up."""

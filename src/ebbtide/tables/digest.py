@@ -45,5 +45,12 @@ def table_digest(frame: DataFrame, columns: list[str]) -> str:
         for i in range(_CHUNKS)
     ]
     sums = frame.agg(f.count(f.lit(1)).alias("rows"), *chunks).toArrow().to_pylist()[0]
-    text = "|".join(str(sums[name] or 0) for name in ["rows", *(f"c{i}" for i in range(_CHUNKS))])
-    return hashlib.sha256(text.encode()).hexdigest()
+    return _digest(str(sums[name] or 0) for name in ["rows", *(f"c{i}" for i in range(_CHUNKS))])
+
+
+def _digest(sums: Iterable[str]) -> str:
+    return hashlib.sha256("|".join(sums).encode()).hexdigest()
+
+
+EMPTY = _digest(["0"] * (1 + _CHUNKS))
+"""The digest of a table without rows."""

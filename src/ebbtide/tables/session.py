@@ -32,6 +32,8 @@ ALWAYS = {
     "spark.sql.parquet.compression.codec": "zstd",
     # Without this Spark writes times as INT96, which has no zone and, read elsewhere, no year 9999.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Tables are parted by few values: rows go to their files as they come, without being sorted first.
+    "spark.sql.maxConcurrentOutputFileWriters": "16",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
     "spark.sql.files.ignoreCorruptFiles": "false",

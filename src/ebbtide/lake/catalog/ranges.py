@@ -89,8 +89,13 @@ def read_range(
 
 def read_metarange(store: Store, folder: str, metarange_id: str) -> list[RangeInfo]:
     """Read a commit's list of ranges."""
-    rows = _read(store, folder, metarange_id, RANGES, None).to_pylist()
+    rows = metarange_table(store, folder, metarange_id).to_pylist()
     return [RangeInfo(r["range_id"], r["min_key"], r["max_key"], r["count"]) for r in rows]
+
+
+def metarange_table(store: Store, folder: str, metarange_id: str) -> Table:
+    """Read a commit's list of ranges as a table."""
+    return _read(store, folder, metarange_id, RANGES, None)
 
 
 def _write(store: Store, folder: str, table: Table) -> str:

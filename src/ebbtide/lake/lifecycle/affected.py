@@ -1,73 +1,110 @@
 """
 Affected addresses: those whose references may differ from the last time they were added up.
 
-They are kept as one sorted file, not in memory: executors map it and look their own hashes up in it.
+Each task that finds some writes them twice: as a table for Spark to join, and sorted for executors to map and
+look their own hashes up in, so that nobody holds them all in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from ebbtide.tables.contracts import AFFECTED
+from ebbtide.tables.session import FEW
 
 _MOST_BITS = 26
 _HASHES = pa.schema([("world", pa.int32()), ("hash", pa.int64())])
 
 
-def write_sorted(addresses: DataFrame, file: Path) -> int:
-    """Write addresses as one sorted file, streaming through a single task, and count them."""
-    in_order = addresses.distinct().repartition(1).sortWithinPartitions("world", "hash")
-    written = in_order.mapInArrow(_SortedWriter(file), "rows long").toArrow().to_pylist()
-    if not file.exists():
-        # A partition without rows may never have come to the writer.
-        _SortedWriter(file).write([])
-    return sum(row["rows"] for row in written)
+def write_affected(folder: Path, part: int, found: Mapping[int, Sequence[Any]]) -> int:
+    """Write the hashes that one task found, by world, and count them; written again, it is the same."""
+    worlds = {world: np.unique(np.concatenate(parts)) for world, parts in sorted(found.items())}
+    count = sum(map(len, worlds.values()))
+    if not count:
+        return 0
+    numbers = np.repeat(np.array(list(worlds), dtype=np.int32), [len(hashes) for hashes in worlds.values()])
+    table = pa.table([pa.array(numbers), pa.array(np.concatenate(list(worlds.values())))], schema=_HASHES)
+    with _appearing(_sorted(folder) / f"{part:05d}.arrow") as file, pa.ipc.new_file(file, _HASHES) as writer:
+        writer.write_table(table)
+    with _appearing(_table(folder) / f"{part:05d}.parquet") as file:
+        pq.write_table(table, file)
+    return count
 
 
-def is_affected(file: Path, world: int, hashes: Any) -> Any:
+@contextmanager
+def _appearing(file: Path) -> Iterator[Any]:
+    """Let a file appear when it is whole; until then its name begins with a dot, which Spark passes over."""
+    fresh = file.with_name(f".{file.name}.{uuid4().hex}")
+    with pa.OSFile(str(fresh), "wb") as out:
+        yield out
+    fresh.replace(file)
+
+
+def make_folder(folder: Path) -> None:
+    """Make room for what tasks will find."""
+    for part in (_sorted(folder), _table(folder)):
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+
+
+def _sorted(folder: Path) -> Path:
+    return folder / "sorted"
+
+
+def _table(folder: Path) -> Path:
+    return folder / "table"
+
+
+def affected_table(spark: SparkSession, folder: Path) -> DataFrame:
+    """Give all affected addresses; one that several tasks found is there several times."""
+    return AFFECTED.read(spark, _table(folder))
+
+
+def is_affected(folder: Path, world: int, hashes: Any) -> Any:
     """Say of each hash whether it is one of a world's affected addresses."""
-    wanted, sieve = _of_world(file, world)
+    wanted, sieve = _of_world(folder, world)
     found = sieve[hashes & (len(sieve) - 1)]
     # What passes the sieve is looked up; that is little, and the rest is certainly not wanted.
     passed = np.flatnonzero(found)
     if len(passed):
-        places = np.minimum(np.searchsorted(wanted, hashes[passed]), len(wanted) - 1)
-        found[passed] = wanted[places] == hashes[passed]
+        found[passed] = False
+        for part in wanted:
+            places = np.minimum(np.searchsorted(part, hashes[passed]), len(part) - 1)
+            found[passed] |= part[places] == hashes[passed]
     return found
 
 
 @lru_cache(4)
-def _of_world(file: Path, world: int) -> tuple[Any, Any]:
-    """Give a world's affected hashes, sorted, and a sieve of their lowest bits."""
-    table = pa.ipc.open_file(pa.memory_map(str(file))).read_all().combine_chunks()
-    numbers, hashes = np.asarray(table.column("world")), np.asarray(table.column("hash"))
-    wanted = hashes[np.searchsorted(numbers, world) : np.searchsorted(numbers, world, side="right")]
-    sieve = np.zeros(1 << min(_MOST_BITS, (16 * len(wanted)).bit_length()), dtype=bool)
-    sieve[wanted & (len(sieve) - 1)] = True
+def _of_world(folder: Path, world: int) -> tuple[list[Any], Any]:
+    """Give a world's affected hashes as sorted arrays, and a sieve of their lowest bits."""
+    sides = [(np.searchsorted(w, world), np.searchsorted(w, world, side="right")) for w, _ in _files(folder)]
+    parts = [hashes[start:stop] for (_, hashes), (start, stop) in zip(_files(folder), sides, strict=True)]
+    wanted = [part for part in parts if len(part)]
+    if sum(map(len, wanted)) <= FEW:
+        # One array of a few is quicker to look up in; many stay where they are, in files that all share.
+        wanted = [np.unique(np.concatenate(wanted))] if wanted else []
+    sieve = np.zeros(1 << min(_MOST_BITS, (16 * sum(map(len, wanted))).bit_length()), dtype=bool)
+    for part in wanted:
+        sieve[part & (len(sieve) - 1)] = True
     return wanted, sieve
 
 
-@dataclass(frozen=True)
-class _SortedWriter:
-    """Writes the batches that come, as they come, into one Arrow file."""
-
-    file: Path
-
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        yield pa.RecordBatch.from_pydict({"rows": [self.write(batches)]})
-
-    def write(self, batches: Iterable[Any]) -> int:
-        """Write all batches; the file appears when it is whole."""
-        fresh, rows = self.file.with_suffix(".tmp"), 0
-        with pa.OSFile(str(fresh), "wb") as out, pa.ipc.new_file(out, _HASHES) as writer:
-            for batch in batches:
-                writer.write_batch(batch.cast(_HASHES))
-                rows += batch.num_rows
-        fresh.replace(self.file)
-        return rows
+@lru_cache(2)
+def _files(folder: Path) -> list[tuple[Any, Any]]:
+    """Map all sorted files: the worlds and the hashes of each."""
+    found = []
+    for file in sorted(_sorted(folder).glob("*.arrow")):
+        table = pa.ipc.open_file(pa.memory_map(str(file))).read_all().combine_chunks()
+        found.append((np.asarray(table.column("world")), np.asarray(table.column("hash"))))
+    return found

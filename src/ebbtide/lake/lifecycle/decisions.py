@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from ebbtide.lake.lifecycle.standings import TOUCHED
 from ebbtide.lake.lifecycle.world import World
 from ebbtide.plan.decision import Decision, HoldReason
 from ebbtide.rules.instant import NEVER, to_micros
@@ -21,7 +22,7 @@ def expired_addresses(standings: DataFrame, worlds: Mapping[int, World]) -> Data
 
     Whether other references keep the address is the next step's question.
     """
-    candidates = standings.where(f.col("address").isNotNull())
+    candidates = standings.where(f.col("kind") == TOUCHED)
     times = [(number, to_micros(world.now)) for number, world in worlds.items()]
     if len({micros for _, micros in times}) == 1:
         now = f.lit(times[0][1])

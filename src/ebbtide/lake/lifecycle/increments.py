@@ -15,17 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
 
 from ebbtide.errors import MetadataError
-from ebbtide.lake.lifecycle.affected import write_sorted
+from ebbtide.lake.lifecycle.affected import affected_table
 from ebbtide.lake.lifecycle.references import references
-from ebbtide.lake.lifecycle.standings import standings
+from ebbtide.lake.lifecycle.standings import laid_over, standings
 from ebbtide.lake.lifecycle.visiting import visit_ranges
 from ebbtide.lake.lifecycle.world import World
-from ebbtide.tables.contracts import AFFECTED, STANDINGS, VISITED
 from ebbtide.tables.failures import own_errors
-from ebbtide.tables.session import FEW
 
 
 @dataclass(frozen=True)
@@ -35,8 +32,10 @@ class Visited:
     ranges: int
     new: int
     entries: int
-    affected: DataFrame | None
-    """None if there is nothing to compare with, or too much has changed for a comparison to pay."""
+    affected: int | None
+    """How many addresses differ; None if there is nothing to compare with, or it would not pay."""
+    folder: Path
+    """Where they are written."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +51,14 @@ class Refreshed:
         """Give all standings: what was kept, and what was added up again."""
         if self.affected is None:
             return self.rows
-        # A few are sent to where the many are; shuffling those would take longer than all else.
-        again = self.affected.hint("broadcast" if self.count <= FEW else "shuffle_hash")
-        return earlier.join(again, ["world", "hash"], "left_anti").unionByName(self.rows)
+        return laid_over(earlier, self.affected, self.count, self.rows)
 
 
 def visited(
     ranges: DataFrame,
     before: DataFrame | None,
     worlds: Mapping[int, World],
-    scratch: Path,
+    folder: Path,
     *,
     again: bool = False,
     most_changed: float = 0.5,
@@ -73,27 +70,21 @@ def visited(
     """
     try:
         with own_errors():
-            VISITED.write(visit_ranges(ranges, before, worlds, again=again), scratch)
+            counts = visit_ranges(ranges, before, worlds, folder, again=again)
     except MetadataError:
         if before is None:
             raise
         # A range that went may be in no store any more. What it named is not needed to read everything.
-        return visited(ranges, None, worlds, scratch, again=again)
-    seen = VISITED.read(ranges.sparkSession, scratch)
-    sums = [f.coalesce(f.sum(name), f.lit(0)).alias(name) for name in ("ranges", "new", "entries")]
-    counts = seen.agg(*sums, f.count("hash").alias("changed")).toArrow().to_pylist()[0]
-    changed = counts.pop("changed")
-    few = before is not None and changed <= most_changed * counts["entries"]
-    return Visited(**counts, affected=AFFECTED.check(seen.where("hash is not null")) if few else None)
+        return visited(ranges, None, worlds, folder, again=again)
+    few = before is not None and counts["affected"] <= most_changed * counts["entries"]
+    affected = counts.pop("affected")
+    return Visited(**counts, affected=affected if few else None, folder=folder)
 
 
-def refreshed(
-    ranges: DataFrame, worlds: Mapping[int, World], affected: DataFrame | None, file: Path
-) -> Refreshed:
-    """Add up the standings of the affected addresses, or all of them; `file` is for executors to look up."""
-    if affected is None:
+def refreshed(ranges: DataFrame, worlds: Mapping[int, World], seen: Visited) -> Refreshed:
+    """Add up the standings of the affected addresses, or all of them."""
+    if seen.affected is None:
         return Refreshed(standings(references(ranges, worlds)), None, 0)
-    count = write_sorted(affected, file)
-    if not count:
-        return Refreshed(STANDINGS.read(ranges.sparkSession), AFFECTED.read(ranges.sparkSession), 0)
-    return Refreshed(standings(references(ranges, worlds, among=file)), affected, count)
+    affected = affected_table(ranges.sparkSession, seen.folder)
+    among = references(ranges, worlds, among=seen.folder)
+    return Refreshed(standings(among, affected), affected, seen.affected)

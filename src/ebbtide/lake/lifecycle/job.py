@@ -159,9 +159,10 @@ def apply_lifecycle(
 
 def _write_outputs(spark: SparkSession, shop: Workshop, store: Store, manifest: Manifest) -> None:
     """Leave the plan beside the data; the policy comes last, so where it is, the addresses are too."""
-    with own_errors():
-        plan = PLAN.read(spark, run_folder(shop.root, manifest.run_id).plan)
-        write_addresses(plan, store.spec, manifest.run_id, manifest.now)
+    if manifest.waves:
+        with own_errors():
+            plan = PLAN.read(spark, run_folder(shop.root, manifest.run_id).plan)
+            write_addresses(plan, store.spec, manifest.run_id, manifest.now)
     write_policy(store, manifest.run_id, policy_table(policy_runs(shop.ledger, manifest.target_uid)))
 
 

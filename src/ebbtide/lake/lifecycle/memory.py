@@ -17,15 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from ebbtide.engine.build import build_id
 from ebbtide.engine.freezing import OnStep
 from ebbtide.engine.layout import write_durably
 from ebbtide.engine.sealed import remove_unused
 from ebbtide.lake.lifecycle.increments import Refreshed
+from ebbtide.lake.lifecycle.standings import TOUCHED, UNTOUCHED, laid_over
 from ebbtide.rules.lake_policy import LakePolicy
-from ebbtide.tables.contracts import AFFECTED, RANGES, STANDINGS
+from ebbtide.tables.contracts import RANGES, STANDINGS
 
 _MOST_LAID_OVER = 0.25
 """When more than this share of the base was added up again, the next run begins with a new base."""
@@ -38,13 +41,16 @@ class Remembered:
     ranges: DataFrame
     base: DataFrame
     base_rows: int
-    base_part: str
-    since: Refreshed
+    since: DataFrame | None
+    since_rows: int
+    parts: dict[str, str]
 
-    @property
-    def standings(self) -> DataFrame:
-        """All standings."""
-        return self.since.laid_over(self.base) if self.since.affected is not None else self.base
+    def standings(self, kind: str) -> DataFrame:
+        """Give all standings of a kind."""
+        of_kind = f.col("kind") == kind
+        if self.since is None:
+            return self.base.where(of_kind)
+        return laid_over(self.base.where(of_kind), self.since, self.since_rows, self.since.where(of_kind))
 
 
 @dataclass(frozen=True)
@@ -101,58 +107,49 @@ class Memory:
         known: dict[str, Any] = {"rules": rules_of(policy), "parts": {"ranges": f"{here}/ranges"}}
         shutil.copytree(ranges, self.folder / here / "ranges")
         if earlier is None or refreshed.affected is None:
-            self._write_base(spark, refreshed.rows, known, here)
+            self._write_base(refreshed.rows, known, here)
+        elif refreshed.count:
+            self._write_changes(spark, refreshed, earlier, known, here)
         else:
-            self._write_changes(spark, refreshed.affected, refreshed, earlier, known, here)
+            known["parts"] = earlier.parts | known["parts"]
+            known |= {"base_rows": earlier.base_rows, "since_rows": earlier.since_rows}
         known["files"] = _sizes(self.folder, known["parts"])
         on_step("standings written")
         write_durably(self.folder / "current.json", json.dumps(known, sort_keys=True))
         self._forget(known["parts"], begun)
         return self._open(spark, known)
 
-    def _write_base(self, spark: SparkSession, rows: DataFrame, known: dict[str, Any], here: str) -> None:
+    def _write_base(self, rows: DataFrame, known: dict[str, Any], here: str) -> None:
         known["parts"]["base"] = f"{here}/base"
-        STANDINGS.write(rows, self.folder / here / "base")
-        known["base_rows"] = STANDINGS.read(spark, self.folder / here / "base").count()
+        known |= {"base_rows": self._write(rows, f"{here}/base"), "since_rows": 0}
 
     def _write_changes(
-        self,
-        spark: SparkSession,
-        affected: DataFrame,
-        refreshed: Refreshed,
-        earlier: Remembered,
-        known: dict[str, Any],
-        here: str,
+        self, spark: SparkSession, refreshed: Refreshed, earlier: Remembered, known: dict[str, Any], here: str
     ) -> None:
-        """Lay the new changes over the earlier ones, or make a new base if they have become many."""
-        if earlier.since.affected is not None:
-            affected = affected.union(earlier.since.affected).distinct()
-        AFFECTED.write(affected, self.folder / here / "affected")
-        count = AFFECTED.read(spark, self.folder / here / "affected").count()
-        if count > _MOST_LAID_OVER * earlier.base_rows:
-            self._write_base(spark, refreshed.laid_over(earlier.standings), known, here)
-            return
-        STANDINGS.write(refreshed.laid_over(earlier.since.rows), self.folder / here / "since")
-        known["parts"] |= {
-            "affected": f"{here}/affected",
-            "since": f"{here}/since",
-            "base": earlier.base_part,
-        }
-        known |= {"base_rows": earlier.base_rows, "affected_rows": count}
+        """Lay the new changes over the earlier ones, and make a new base if they have become many."""
+        rows = refreshed.rows if earlier.since is None else refreshed.laid_over(earlier.since)
+        known["parts"] |= {"base": earlier.parts["base"], "since": f"{here}/since"}
+        known |= {"base_rows": earlier.base_rows, "since_rows": self._write(rows, f"{here}/since")}
+        if known["since_rows"] > _MOST_LAID_OVER * earlier.base_rows:
+            together = self._open(spark, known)
+            del known["parts"]["since"]
+            everything = together.standings(TOUCHED).unionByName(together.standings(UNTOUCHED))
+            self._write_base(everything, known, here)
+
+    def _write(self, rows: DataFrame, part: str) -> int:
+        """Write standings by their kind, and count them by what the files say of themselves."""
+        STANDINGS.write(rows, self.folder / part, partition_by="kind")
+        return sum(pq.read_metadata(file).num_rows for file in (self.folder / part).rglob("*.parquet"))
 
     def _open(self, spark: SparkSession, known: dict[str, Any]) -> Remembered:
         parts = known["parts"]
-
-        def folders(name: str) -> list[Path]:
-            return [self.folder / parts[name]] if name in parts else []
-
-        affected = AFFECTED.read(spark, *folders("affected")) if "affected" in parts else None
         return Remembered(
-            RANGES.read(spark, *folders("ranges")),
-            STANDINGS.read(spark, *folders("base")),
+            RANGES.read(spark, self.folder / parts["ranges"]),
+            STANDINGS.read(spark, self.folder / parts["base"]),
             known["base_rows"],
-            parts["base"],
-            Refreshed(STANDINGS.read(spark, *folders("since")), affected, known.get("affected_rows", 0)),
+            STANDINGS.read(spark, self.folder / parts["since"]) if "since" in parts else None,
+            known["since_rows"],
+            parts,
         )
 
     def _forget(self, parts: dict[str, str], begun: float) -> None:
@@ -174,5 +171,5 @@ def rules_of(policy: LakePolicy) -> list[list[str]]:
 
 def _sizes(folder: Path, parts: dict[str, str]) -> dict[str, int]:
     """Measure the files of all parts: a file that is missing or cut short shows."""
-    found = [file for part in parts.values() for file in (folder / part).glob("*.parquet")]
+    found = [file for part in parts.values() for file in (folder / part).rglob("*.parquet")]
     return {str(file.relative_to(folder)): file.stat().st_size for file in sorted(found)}

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
 
 from ebbtide.engine.freezing import Decided, OnStep, no_step
 from ebbtide.engine.layout import RunFolder
@@ -17,6 +16,7 @@ from ebbtide.lake.lifecycle.decisions import deduplicated, expired_addresses
 from ebbtide.lake.lifecycle.increments import Visited, refreshed, visited
 from ebbtide.lake.lifecycle.memory import Memory
 from ebbtide.lake.lifecycle.ranges import range_table
+from ebbtide.lake.lifecycle.standings import TOUCHED, UNTOUCHED
 from ebbtide.lake.lifecycle.world import World
 from ebbtide.rules.lake_policy import LakePolicy
 from ebbtide.store.base import StoreSpec
@@ -64,18 +64,15 @@ def decide(
     ranges = RANGES.read(spark, folder.snapshot)
     earlier = None if full else memory.recall(spark, world.policy)
     before = earlier.ranges if earlier else None
-    seen = visited(ranges, before, worlds, folder.scratch / "visited", again=full)
+    seen = visited(ranges, before, worlds, folder.scratch / "affected", again=full)
     on_step("ranges decoded")
-    again = refreshed(ranges, worlds, seen.affected, folder.scratch / "affected.arrow")
+    again = refreshed(ranges, worlds, seen)
     kept = memory.keep(spark, world.policy, folder.run_id, folder.snapshot, again, earlier, begun, on_step)
     on_step("standings kept")
     shutil.rmtree(folder.scratch, ignore_errors=True)
-    counted = kept.standings.agg(f.count(f.lit(1)).alias("known"), f.count("size").alias("touched"))
-    counts = counted.toArrow().to_pylist()[0]
     return Decided(
-        decisions=deduplicated(expired_addresses(kept.standings, worlds), worlds),
-        touched=counts["touched"],
-        known_objects=counts["known"],
+        decisions=deduplicated(expired_addresses(kept.standings(TOUCHED), worlds), worlds),
+        untouched=kept.standings(UNTOUCHED).count(),
         snapshot=_described(snapshot, seen),
         warnings=policy_warnings(world.policy),
     )

@@ -12,10 +12,20 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from ebbtide.tables.contracts import STANDINGS
+from ebbtide.tables.session import FEW
+
+TOUCHED = "touched"
+"""A rule matches a reference to the address."""
+UNTOUCHED = "untouched"
+"""No rule does; nothing but the hash is known, so that it can be counted."""
+GONE = "gone"
+"""Nothing references the address any more."""
 
 
-def standings(references: DataFrame) -> DataFrame:
-    """Add up the references to each address; one that no rule touches has a standing with no address."""
+def standings(references: DataFrame, affected: DataFrame | None = None) -> DataFrame:
+    """Add up the references to each address; an affected one without any is gone."""
+    if affected is not None:
+        references = references.unionByName(affected, allowMissingColumns=True)
     # Of those that live longest, the first: a smallest, as where an executor dropped what it had twice.
     latest = f.struct((-f.unix_micros("lapse")).alias("until"), "key", "holder", "why")
     keeper = f.struct("key", "holder", "why")
@@ -28,6 +38,7 @@ def standings(references: DataFrame) -> DataFrame:
         f.array_sort(f.array_distinct(f.flatten(f.collect_set(_touched("rules"))))).alias("rules"),
         f.max(_touched("size")).alias("size"),
         f.max(_touched("created")).alias("created"),
+        f.max("touched").alias("touched"),
     )
     return STANDINGS.check(
         added.select(
@@ -38,13 +49,14 @@ def standings(references: DataFrame) -> DataFrame:
             f.timestamp_micros(-f.col("latest.until")).alias("lapse"),
             _named("latest").alias("holder"),
             f.col("latest.why").alias("why"),
-            _named("keeper").alias("keeper"),
-            f.col("keeper.why").alias("keeper_why"),
+            _touched(_named("keeper")).alias("keeper"),
+            _touched("keeper.why").alias("keeper_why"),
             "paths",
             "rules",
             f.array_compact(f.array("latest.holder")).alias("branches"),
             "size",
             "created",
+            _kind(f.col("touched")).alias("kind"),
         )
     )
 
@@ -53,7 +65,18 @@ def _touched(value: str | Column) -> Column:
     return f.when(f.col("touched"), value if isinstance(value, Column) else f.col(value))
 
 
+def _kind(touched: Column) -> Column:
+    return f.when(touched, TOUCHED).when(~touched, UNTOUCHED).otherwise(GONE)
+
+
 def _named(reference: str) -> Column:
     """Name a reference in words: its key, then who holds it."""
     words = f.concat_ws(" ", f"{reference}.key", f"{reference}.holder")
     return f.when(f.col(reference).isNotNull(), words)
+
+
+def laid_over(earlier: DataFrame, changed: DataFrame, count: int, rows: DataFrame) -> DataFrame:
+    """Give the earlier standings of all addresses but the changed ones (about `count`), and new rows."""
+    # A few are sent to where the many are; shuffling those would take longer than all else.
+    hashes = changed.select("world", "hash").hint("broadcast" if count <= FEW else "shuffle_hash")
+    return earlier.join(hashes, ["world", "hash"], "left_anti").unionByName(rows)

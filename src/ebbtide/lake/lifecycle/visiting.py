@@ -12,36 +12,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from ebbtide.lake.catalog.model import RangeInfo
+from ebbtide.lake.lifecycle.affected import make_folder, write_affected
 from ebbtide.lake.lifecycle.reference_files import ReferenceFiles
 from ebbtide.lake.lifecycle.world import World
-from ebbtide.tables.contracts import VISITED
 
 _MOST_COMPARED = 4
 """A changed range is compared with so many of those that stayed; with more, little more would be found."""
 _ROW = ["key", "address", "created", "size", "doubtful"]
-_ROWS = pa.schema(
-    [
-        ("world", pa.int32()),
-        ("hash", pa.int64()),
-        ("ranges", pa.int64()),
-        ("new", pa.int64()),
-        ("entries", pa.int64()),
-    ]
-)
+_COUNTS = pa.schema([(name, pa.int64()) for name in ("ranges", "new", "entries", "affected")])
 
 
 def visit_ranges(
-    now: DataFrame, before: DataFrame | None, worlds: Mapping[int, World], *, again: bool = False
-) -> DataFrame:
-    """Decode what is new, or everything `again`; count it, and say what differs from before."""
+    now: DataFrame, before: DataFrame | None, worlds: Mapping[int, World], folder: Path, *, again: bool
+) -> dict[str, int]:
+    """Decode what is new, or everything `again`; count it, and write to a folder what differs from before."""
+    make_folder(folder)
     sided = now.withColumn("now", f.lit(True))
     if before is not None:
         sided = sided.unionByName(before.withColumn("now", f.lit(False)))
@@ -56,8 +51,9 @@ def visit_ranges(
     tasks = 4 * now.sparkSession.sparkContext.defaultParallelism
     # Versions of one stretch of keys meet in one task, where they can be compared.
     spread = units.repartitionByRange(tasks, "world", "min_key")
-    visitor = _Visitor(files, again, compares=before is not None)
-    return VISITED.check(spread.mapInArrow(visitor, VISITED.schema))
+    visitor = _Visitor(files, folder if before is not None else None, again)
+    counts = spread.mapInArrow(visitor, ", ".join(f"{name} long" for name in _COUNTS.names)).toArrow()
+    return {name: sum(counts.column(name).to_pylist()) for name in _COUNTS.names}
 
 
 def _ties(side: Column) -> Column:
@@ -96,18 +92,26 @@ class _Visitor:
     """Visits ranges on an executor."""
 
     files: Mapping[int, ReferenceFiles]
+    folder: Path | None
+    """Where to write what differs from before; None if there is nothing to compare with."""
     again: bool
-    compares: bool
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         units = [_unit(row) for batch in batches for row in batch.to_pylist()]
         present = [unit for unit in units if unit.now]
         new = sum(self.files[unit.world].ensure(unit.folder, unit.info, again=self.again) for unit in present)
-        yield _counts(len(present), new, sum(unit.info.count for unit in present))
-        if self.compares:
-            for unit in units:
-                if not unit.stayed:
-                    yield self._affected(unit, units)
+        counts = [len(present), new, sum(unit.info.count for unit in present), self._compare(units)]
+        yield pa.RecordBatch.from_arrays([pa.array([n], pa.int64()) for n in counts], schema=_COUNTS)
+
+    def _compare(self, units: Sequence[_Unit]) -> int:
+        if self.folder is None:
+            return 0
+        found: dict[int, list[Any]] = {}
+        for unit in units:
+            if not unit.stayed:
+                found.setdefault(unit.world, []).append(self._affected(unit, units))
+        context = TaskContext.get()
+        return write_affected(self.folder, context.partitionId() if context else 0, found)
 
     def _affected(self, unit: _Unit, units: Sequence[_Unit]) -> Any:
         """Give the hashes of the addresses that a changed range affects."""
@@ -123,19 +127,9 @@ class _Visitor:
                 known = files.rows(other.folder, other.info).select(_ROW)
                 rows = rows.join(known, _ROW, join_type="left anti")
             hashes = np.asarray(rows.column("hash"))
-        unique = np.unique(hashes)
-        empty = pa.nulls(len(unique), pa.int64())
-        worlds = pa.array(np.full(len(unique), unit.world, dtype=np.int32))
-        return pa.RecordBatch.from_arrays([worlds, pa.array(unique), empty, empty, empty], schema=_ROWS)
+        return np.unique(hashes)
 
 
 def _unit(row: Mapping[str, Any]) -> _Unit:
     info = RangeInfo(row["range_id"], row["min_key"], row["max_key"], row["count"])
     return _Unit(row["world"], row["folder"], info, row["now"], row["before"])
-
-
-def _counts(ranges: int, new: int, entries: int) -> Any:
-    columns: list[Any] = [None, None, ranges, new, entries]
-    return pa.RecordBatch.from_arrays(
-        [pa.array([value], field.type) for value, field in zip(columns, _ROWS, strict=True)], schema=_ROWS
-    )
