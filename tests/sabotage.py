@@ -73,9 +73,9 @@ SABOTAGES = (
     ),
     Sabotage(
         "due a moment too late",
-        "lake/lifecycle/decisions.py",
-        'f.unix_micros("lapse") <= now',
-        'f.unix_micros("lapse") < now',
+        "engine/deciding.py",
+        "ends <= moment",
+        "ends < moment",
     ),
     Sabotage(
         "due a day too early",
@@ -85,9 +85,9 @@ SABOTAGES = (
     ),
     Sabotage(
         "ignore deduplications",
-        "lake/lifecycle/decisions.py",
-        'kept = f.col("keeper").isNotNull()',
-        "kept = f.lit(False)",
+        "lake/lifecycle/standings.py",
+        'return f.col("keeper").isNotNull(),',
+        "return f.lit(False),",
     ),
     Sabotage(
         "the shortest-lived branch wins",
@@ -133,7 +133,7 @@ SABOTAGES = (
     ),
     Sabotage(
         "delete what lies outside",
-        "lake/lifecycle/decisions.py",
+        "lake/lifecycle/standings.py",
         "(_is_outside(worlds), HoldReason.OUTSIDE),",
         "",
     ),
@@ -182,8 +182,8 @@ SABOTAGES = (
     Sabotage(
         "plan what is buried",
         "engine/burials.py",
-        'return items.join(gone.hint("broadcast" if most <= FEW else "shuffle_hash"), "hash", "left_anti")',
-        "return items",
+        "    if not outcomes:\n",
+        "    if True:\n",
     ),
     Sabotage(
         "standings outlive their rules",

@@ -70,7 +70,7 @@ _PLAN_STEPS = (
     "ranges decoded",
     "standings written",
     "standings kept",
-    "decisions written",
+    "standings linked",
     "plan written",
     "plan durable",
     "plan recorded",

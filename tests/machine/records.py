@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from tests.services.lake import Lake
 
 from ebbtide.engine.burials import GONE, outcome_folders
 from ebbtide.engine.layout import RunFolder
+from ebbtide.engine.reading import stream_decisions
 from ebbtide.plan.manifest import Manifest
 
 _BY_CHANCE = "branches"
@@ -21,9 +21,8 @@ _BY_CHANCE = "branches"
 def decided(folder: RunFolder) -> dict[str, dict[str, Any]]:
     """Give a plan's decisions by address, with nothing in them that may differ between two plans."""
     found = {}
-    for row in _rows(folder.decisions):
+    for row in stream_decisions(folder):
         row.pop(_BY_CHANCE)
-        row["deadline"] = row["deadline"].replace(tzinfo=UTC)
         found[row["address"]] = row
     return found
 

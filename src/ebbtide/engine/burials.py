@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +11,7 @@ import pyarrow.dataset as ds
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ebbtide.engine.layout import run_folder
+from ebbtide.engine.layout import RunFolder, run_folder
 from ebbtide.ledger.runs import Ledger, RunState
 from ebbtide.plan.decision import Outcome
 from ebbtide.tables.contracts import OUTCOMES
@@ -40,16 +41,7 @@ def outcome_folders(root: Path, ledger: Ledger, run_id: int) -> list[Path]:
     ]
 
 
-def buried(spark: SparkSession, root: Path, ledger: Ledger, target_uid: str) -> DataFrame:
-    """Give all items of a target that runs have deleted, as outcome rows."""
-    return _gone(spark, _finished(root, ledger, target_uid))
-
-
-def _gone(spark: SparkSession, folders: list[Path]) -> DataFrame:
-    return OUTCOMES.read(spark, *folders).where(f.col("outcome").isin(GONE))
-
-
-def _finished(root: Path, ledger: Ledger, target_uid: str) -> list[Path]:
+def finished_outcomes(root: Path, ledger: Ledger, target_uid: str) -> list[Path]:
     """List the folders of all finished attempts of a target's runs."""
     return [
         folder
@@ -59,16 +51,34 @@ def _finished(root: Path, ledger: Ledger, target_uid: str) -> list[Path]:
     ]
 
 
-def without_buried(
-    items: DataFrame, spark: SparkSession, root: Path, ledger: Ledger, target_uid: str
-) -> DataFrame:
-    """Leave out the items that earlier runs deleted."""
-    folders = _finished(root, ledger, target_uid)
-    if not folders:
+def write_buried(folder: RunFolder, outcomes: list[Path]) -> None:
+    """Keep in a run's folder which outcomes it took for granted: what comes later is not its concern."""
+    runs = folder.path.parent
+    names = [str(outcome.relative_to(runs)) for outcome in outcomes]
+    folder.buried_file.write_text(json.dumps(names), encoding="utf-8")
+
+
+def read_buried(folder: RunFolder) -> list[Path]:
+    """Give the outcomes that a run took for granted."""
+    names = json.loads(folder.buried_file.read_text(encoding="utf-8"))
+    return [folder.path.parent / name for name in names]
+
+
+def buried(spark: SparkSession, root: Path, ledger: Ledger, target_uid: str) -> DataFrame:
+    """Give all items of a target that runs have deleted, as outcome rows."""
+    return _gone(spark, finished_outcomes(root, ledger, target_uid))
+
+
+def _gone(spark: SparkSession, outcomes: list[Path]) -> DataFrame:
+    return OUTCOMES.read(spark, *outcomes).where(f.col("outcome").isin(GONE))
+
+
+def without_buried(items: DataFrame, outcomes: list[Path], most: int) -> DataFrame:
+    """Leave out the items that earlier runs deleted, which are not more than `most`."""
+    if not outcomes:
         return items
-    gone = _gone(spark, folders).select("hash")
+    gone = _gone(items.sparkSession, outcomes).select("hash")
     # A few are sent to where the many are; shuffling those takes longer than all else.
-    most = sum(run.due_objects for run in ledger.runs(target_uid))
     return items.join(gone.hint("broadcast" if most <= FEW else "shuffle_hash"), "hash", "left_anti")
 
 

@@ -13,14 +13,16 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ebbtide.engine.burials import without_buried
+from ebbtide.engine.burials import finished_outcomes, without_buried, write_buried
+from ebbtide.engine.deciding import decisions_at
+from ebbtide.engine.layers import TOUCHED, UNTOUCHED, Layers
 from ebbtide.engine.layout import RunFolder, make_durable, run_folder, write_durably
-from ebbtide.engine.summary import summarize
+from ebbtide.engine.summary import count_decisions, summarize
 from ebbtide.ledger.runs import Ledger, RunState
 from ebbtide.plan.breaker import BreakerLimits, PlanSize, trip_reasons
 from ebbtide.plan.decision import Decision
 from ebbtide.plan.manifest import Manifest
-from ebbtide.tables.contracts import DECISIONS, PLAN
+from ebbtide.tables.contracts import PLAN
 from ebbtide.tables.digest import EMPTY, table_digest
 from ebbtide.tables.failures import own_errors
 from ebbtide.tables.progress import OnProgress, no_progress, watch
@@ -50,11 +52,9 @@ class Subject:
 
 @dataclass(frozen=True)
 class Decided:
-    """What a collector hands over: decisions not yet computed, and what they were made from."""
+    """What a collector hands over: its standings, and what they were made from."""
 
-    decisions: DataFrame
-    untouched: int
-    """How many objects the target is known to have that no rule touches."""
+    standings: Layers
     snapshot: dict[str, Any]
     warnings: tuple[str, ...] = ()
 
@@ -125,17 +125,20 @@ def _freeze(
     on_progress: OnProgress,
     on_step: OnStep,
 ) -> Manifest:
+    outcomes = finished_outcomes(root, ledger, subject.target_uid)
+    standings = decided.standings.linked(folder.standings)
+    write_buried(folder, outcomes)
+    on_step("standings linked")
     with watch(spark, "deciding", on_progress):
-        left = without_buried(decided.decisions, spark, root, ledger, subject.target_uid)
-        DECISIONS.write(left, folder.decisions)
-    on_step("decisions written")
-    decisions = DECISIONS.read(spark, folder.decisions)
-    with watch(spark, "counting", on_progress):
-        summary = summarize(decisions, subject.now, decided.untouched)
-    waves = math.ceil(summary.due.objects / options.wave_size)
+        planned = sum(run.due_objects for run in ledger.runs(subject.target_uid))
+        touched = without_buried(standings.read(spark, TOUCHED), outcomes, most=planned)
+        decisions = decisions_at(touched, subject.now)
+        counts = count_decisions(decisions, decided.standings.read(spark, UNTOUCHED))
+    waves = math.ceil(counts.due.objects / options.wave_size)
     with watch(spark, "freezing", on_progress):
         digest = _write_plan(spark, decisions, folder, waves)
         on_step("plan written")
+        summary = summarize(counts, PLAN.read(spark, folder.plan), subject.now)
     size = PlanSize(summary.due.objects, summary.due.bytes, summary.known_objects)
     manifest = Manifest(
         run_id=run_id,

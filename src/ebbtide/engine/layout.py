@@ -22,9 +22,14 @@ class RunFolder:
         return self.path / "manifest.json"
 
     @property
-    def decisions(self) -> Path:
-        """Every item that a rule touched."""
-        return self.path / "decisions"
+    def standings(self) -> Path:
+        """Every item that a rule touched: until when it is held, and by what."""
+        return self.path / "standings"
+
+    @property
+    def buried_file(self) -> Path:
+        """Which outcomes of earlier runs the plan took for granted."""
+        return self.path / "buried.json"
 
     @property
     def plan(self) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, Window
@@ -15,42 +16,58 @@ from ebbtide.rules.instant import to_micros
 MOST_LABELS = 50
 """Longer tables are cut here, largest first."""
 
+_UNTOUCHED = "untouched"
 _AGES = (7, 30, 90, 180, 365, 730)
 
 
-def summarize(decisions: DataFrame, now: datetime, untouched: int) -> Summary:
-    """Count what was decided; what no rule touches is known as well."""
-    of_due = f.concat(
+@dataclass(frozen=True)
+class Counts:
+    """How many items are due, how many are held for which reason, and how many no rule touches."""
+
+    due: Tally
+    held: Tally
+    by_reason: tuple[Tally, ...]
+    """Of what is held; largest first."""
+    untouched: int
+
+
+def count_decisions(decisions: DataFrame, untouched: DataFrame) -> Counts:
+    """Count decisions by their reason, and with them, in one job, what no rule touches."""
+    others = untouched.select(f.lit(_UNTOUCHED).alias("decision"), f.lit(None).alias("reason"), "size")
+    everything = decisions.select("decision", "reason", "size").union(others)
+    found: dict[str, list[Tally]] = {}
+    for row in everything.groupBy("decision", "reason").agg(*_sums()).toArrow().to_pylist():
+        tally = Tally(row["reason"] or "", row["objects"], row["bytes"])
+        found.setdefault(row["decision"], []).append(tally)
+    held = sorted(found.get(Decision.HELD, ()), key=lambda tally: (-tally.bytes, -tally.objects, tally.label))
+    return Counts(
+        due=_total(Decision.DUE, found.get(Decision.DUE, ())),
+        held=_total(Decision.HELD, held),
+        by_reason=tuple(held),
+        untouched=sum(tally.objects for tally in found.get(_UNTOUCHED, ())),
+    )
+
+
+def summarize(counts: Counts, plan: DataFrame, now: datetime) -> Summary:
+    """Add to the counts what the plan is made up of."""
+    labels = f.concat(
         _labels("rule", f.col("rules")),
         _labels("prefix", f.array(_folder(f.element_at("paths", 1)))),
         _labels("branch", f.col("branches")),
         _labels("age", f.array(_age(now).cast("string"))),
     )
-    reasons = _by_reason(decisions)
-    held = tuple(tally for decision, tally in reasons if decision == Decision.HELD)
-    due_total = _total(Decision.DUE, [tally for decision, tally in reasons if decision == Decision.DUE])
-    held_total = _total(Decision.HELD, held)
-    is_due = f.col("decision") == str(Decision.DUE)
-    labelled = decisions.where(is_due).select(f.explode(of_due).alias("at"), "size")
-    tallies = _tally(labelled) if due_total.objects else {}
+    tallies = _tally(plan.select(f.explode(labels).alias("at"), "size")) if counts.due.objects else {}
     return Summary(
-        due=due_total,
-        held=held_total,
+        due=counts.due,
+        held=counts.held,
         # What earlier runs deleted is no part of the target; counted in, it could hide a plan for the rest.
-        known_objects=untouched + due_total.objects + held_total.objects,
+        known_objects=counts.untouched + counts.due.objects + counts.held.objects,
         by_rule=tallies.get("rule", ()),
         by_prefix=tallies.get("prefix", ()),
         by_branch=tallies.get("branch", ()),
         by_age=_in_order(tallies.get("age", ())),
-        held_by_reason=held[:MOST_LABELS],
+        held_by_reason=counts.by_reason[:MOST_LABELS],
     )
-
-
-def _by_reason(decisions: DataFrame) -> list[tuple[str, Tally]]:
-    """Count decisions by their reason, largest first: there are few reasons, and none for what is due."""
-    counted = decisions.groupBy("decision", "reason").agg(*_sums()).toArrow().to_pylist()
-    tallies = [(row["decision"], Tally(row["reason"] or "", row["objects"], row["bytes"])) for row in counted]
-    return sorted(tallies, key=lambda found: (-found[1].bytes, -found[1].objects, found[1].label))
 
 
 def _sums() -> list[Column]:

@@ -20,10 +20,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from ebbtide.engine.deciding import decisions_at
+from ebbtide.engine.layers import TOUCHED
 from ebbtide.lake.catalog.model import Commit, StagedRange
 from ebbtide.lake.catalog.ranges import COMMITTED, ENTRIES, STAGED, write_metarange, write_range
 from ebbtide.lake.lifecycle.commits import PotentialCommit, potential_commits
-from ebbtide.lake.lifecycle.decisions import deduplicated, expired_addresses
 from ebbtide.lake.lifecycle.increments import refreshed, visited
 from ebbtide.lake.lifecycle.memory import rules_of
 from ebbtide.lake.lifecycle.policies import CurrentRule, PolicyRow, PolicyRun, current_rules, policy_table
@@ -33,7 +34,7 @@ from ebbtide.lake.lifecycle.standings import standings
 from ebbtide.lake.lifecycle.world import World
 from ebbtide.lake.world_document import WorldDocument, WrittenEntry
 from ebbtide.plan.decision import Decision
-from ebbtide.rules.instant import format_instant
+from ebbtide.rules.instant import format_instant, to_micros
 from ebbtide.store.base import Store, StoreSpec
 from ebbtide.store.opening import open_store
 
@@ -105,7 +106,7 @@ def simulate(spark: SparkSession, cases: Sequence[Case]) -> list[Simulated]:
         return []
     with tempfile.TemporaryDirectory(prefix="ebbtide-worlds-") as scratch:
         worlds = _worlds(Path(scratch), dict(enumerate(cases)), None)
-        judged = standings(references(range_table(spark, worlds), worlds))
+        judged = standings(references(range_table(spark, worlds), worlds), worlds)
         found = _simulated(dict(enumerate(cases)), worlds, judged)
     return [found[number] for number in range(len(cases))]
 
@@ -148,9 +149,17 @@ def _simulated(
 ) -> dict[int, Simulated]:
     """Decide by standings, and say what else the seed's steps give for each world."""
     found: dict[int, list[dict[str, Any]]] = {number: [] for number in cases}
-    for row in deduplicated(expired_addresses(judged, worlds), worlds).toArrow().to_pylist():
+    for row in _decisions(judged, worlds).toArrow().to_pylist():
         found[row["world"]].append(row)
     return {n: _outcome(document, worlds[n], found[n]) for n, (document, _) in cases.items()}
+
+
+def _decisions(judged: DataFrame, worlds: Mapping[int, World]) -> DataFrame:
+    """Decide on every address that a rule touches, each world at its own time."""
+    times = [(number, to_micros(world.now)) for number, world in worlds.items()]
+    clocks = judged.sparkSession.createDataFrame(times, "world int, now long")
+    touched = judged.where(f.col("kind") == TOUCHED).join(f.broadcast(clocks), "world")
+    return decisions_at(touched, f.col("now"))
 
 
 def _outcome(document: WorldDocument, world: World, decisions: list[dict[str, Any]]) -> Simulated:

@@ -16,10 +16,11 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
+from ebbtide.engine.layers import laid_over
 from ebbtide.errors import MetadataError
 from ebbtide.lake.lifecycle.affected import affected_table
 from ebbtide.lake.lifecycle.references import references
-from ebbtide.lake.lifecycle.standings import laid_over, standings
+from ebbtide.lake.lifecycle.standings import standings
 from ebbtide.lake.lifecycle.visiting import visit_ranges
 from ebbtide.lake.lifecycle.world import World
 from ebbtide.tables.failures import own_errors
@@ -84,7 +85,7 @@ def visited(
 def refreshed(ranges: DataFrame, worlds: Mapping[int, World], seen: Visited) -> Refreshed:
     """Add up the standings of the affected addresses, or all of them."""
     if seen.affected is None:
-        return Refreshed(standings(references(ranges, worlds)), None, 0)
+        return Refreshed(standings(references(ranges, worlds), worlds), None, 0)
     affected = affected_table(ranges.sparkSession, seen.folder)
     among = references(ranges, worlds, among=seen.folder)
-    return Refreshed(standings(among, affected), affected, seen.affected)
+    return Refreshed(standings(among, worlds, affected), affected, seen.affected)

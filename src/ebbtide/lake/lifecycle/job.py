@@ -3,8 +3,8 @@ The lifecycle job of seed 000: its five parts, in order, over a repository of th
 
 1. extract data from the policy        `policy_table`, `current_rules`
 2. find potential commits              `potential_commits`, `commit_ties`, `range_table`
-3. find addresses to be removed        `expired_addresses`
-4. find deduplications                 `deduplicated`
+3. find deduplications                 `deduplicated`
+4. find addresses to be removed        `decisions_at`
 5. delete                              `apply_lifecycle`, from a plan that people have seen
 """
 

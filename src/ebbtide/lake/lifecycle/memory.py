@@ -19,14 +19,13 @@ from typing import Any
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
 from ebbtide.engine.build import build_id
 from ebbtide.engine.freezing import OnStep
+from ebbtide.engine.layers import TOUCHED, UNTOUCHED, Layers
 from ebbtide.engine.layout import write_durably
 from ebbtide.engine.sealed import remove_unused
 from ebbtide.lake.lifecycle.increments import Refreshed
-from ebbtide.lake.lifecycle.standings import TOUCHED, UNTOUCHED, laid_over
 from ebbtide.rules.lake_policy import LakePolicy
 from ebbtide.tables.contracts import RANGES, STANDINGS
 
@@ -36,21 +35,12 @@ _MOST_LAID_OVER = 0.25
 
 @dataclass(frozen=True)
 class Remembered:
-    """An earlier run's ranges and standings: a base, and what was added up again since."""
+    """An earlier run's ranges and standings."""
 
     ranges: DataFrame
-    base: DataFrame
+    layers: Layers
     base_rows: int
-    since: DataFrame | None
-    since_rows: int
     parts: dict[str, str]
-
-    def standings(self, kind: str) -> DataFrame:
-        """Give all standings of a kind."""
-        of_kind = f.col("kind") == kind
-        if self.since is None:
-            return self.base.where(of_kind)
-        return laid_over(self.base.where(of_kind), self.since, self.since_rows, self.since.where(of_kind))
 
 
 @dataclass(frozen=True)
@@ -86,7 +76,8 @@ class Memory:
             known = json.loads((self.folder / "current.json").read_text(encoding="utf-8"))
             if known["rules"] != rules_of(policy) or known["files"] != _sizes(self.folder, known["parts"]):
                 return None
-            return self._open(spark, known)
+            ranges = RANGES.read(spark, self.folder / known["parts"]["ranges"])
+            return Remembered(ranges, self._layers(known), known["base_rows"], known["parts"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -100,7 +91,7 @@ class Memory:
         earlier: Remembered | None,
         begun: float,
         on_step: OnStep,
-    ) -> Remembered:
+    ) -> Layers:
         """Remember a run's ranges and standings from now on, and forget what nobody used since it began."""
         here = f"run-{run_id:06d}"
         shutil.rmtree(self.folder / here, ignore_errors=True)
@@ -112,12 +103,12 @@ class Memory:
             self._write_changes(spark, refreshed, earlier, known, here)
         else:
             known["parts"] = earlier.parts | known["parts"]
-            known |= {"base_rows": earlier.base_rows, "since_rows": earlier.since_rows}
+            known |= {"base_rows": earlier.base_rows, "since_rows": earlier.layers.since_rows}
         known["files"] = _sizes(self.folder, known["parts"])
         on_step("standings written")
         write_durably(self.folder / "current.json", json.dumps(known, sort_keys=True))
         self._forget(known["parts"], begun)
-        return self._open(spark, known)
+        return self._layers(known)
 
     def _write_base(self, rows: DataFrame, known: dict[str, Any], here: str) -> None:
         known["parts"]["base"] = f"{here}/base"
@@ -127,13 +118,14 @@ class Memory:
         self, spark: SparkSession, refreshed: Refreshed, earlier: Remembered, known: dict[str, Any], here: str
     ) -> None:
         """Lay the new changes over the earlier ones, and make a new base if they have become many."""
-        rows = refreshed.rows if earlier.since is None else refreshed.laid_over(earlier.since)
+        before = earlier.layers.since
+        rows = refreshed.laid_over(STANDINGS.read(spark, before)) if before else refreshed.rows
         known["parts"] |= {"base": earlier.parts["base"], "since": f"{here}/since"}
         known |= {"base_rows": earlier.base_rows, "since_rows": self._write(rows, f"{here}/since")}
         if known["since_rows"] > _MOST_LAID_OVER * earlier.base_rows:
-            together = self._open(spark, known)
+            together = self._layers(known)
             del known["parts"]["since"]
-            everything = together.standings(TOUCHED).unionByName(together.standings(UNTOUCHED))
+            everything = together.read(spark, TOUCHED).unionByName(together.read(spark, UNTOUCHED))
             self._write_base(everything, known, here)
 
     def _write(self, rows: DataFrame, part: str) -> int:
@@ -141,16 +133,10 @@ class Memory:
         STANDINGS.write(rows, self.folder / part, partition_by="kind")
         return sum(pq.read_metadata(file).num_rows for file in (self.folder / part).rglob("*.parquet"))
 
-    def _open(self, spark: SparkSession, known: dict[str, Any]) -> Remembered:
+    def _layers(self, known: dict[str, Any]) -> Layers:
         parts = known["parts"]
-        return Remembered(
-            RANGES.read(spark, self.folder / parts["ranges"]),
-            STANDINGS.read(spark, self.folder / parts["base"]),
-            known["base_rows"],
-            STANDINGS.read(spark, self.folder / parts["since"]) if "since" in parts else None,
-            known["since_rows"],
-            parts,
-        )
+        since = self.folder / parts["since"] if "since" in parts else None
+        return Layers(self.folder / parts["base"], since, known["since_rows"])
 
     def _forget(self, parts: dict[str, str], begun: float) -> None:
         """Remove what no part and no range of the last run needs; killed before this, the next run does."""

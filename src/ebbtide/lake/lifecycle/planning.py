@@ -12,11 +12,9 @@ from pyspark.sql import SparkSession
 from ebbtide.engine.freezing import Decided, OnStep, no_step
 from ebbtide.engine.layout import RunFolder
 from ebbtide.lake.catalog.model import Snapshot
-from ebbtide.lake.lifecycle.decisions import deduplicated, expired_addresses
 from ebbtide.lake.lifecycle.increments import Visited, refreshed, visited
 from ebbtide.lake.lifecycle.memory import Memory
 from ebbtide.lake.lifecycle.ranges import range_table
-from ebbtide.lake.lifecycle.standings import TOUCHED, UNTOUCHED
 from ebbtide.lake.lifecycle.world import World
 from ebbtide.rules.lake_policy import LakePolicy
 from ebbtide.store.base import StoreSpec
@@ -52,10 +50,10 @@ def decide(
     on_step: OnStep = no_step,
 ) -> Decided:
     """
-    Run steps 2 to 4 over a whole repository.
+    Run steps 2 and 3 over a whole repository; step 4 is the engine's, which knows the time.
 
     A full run decodes every range and adds up every standing. Any other keeps what cannot have changed since
-    the last run, and comes to the same decisions.
+    the last run, and comes to the same standings.
     """
     begun = memory.begin()
     worlds = {ONLY_WORLD: replace(world, reference_folder=memory.references)}
@@ -71,8 +69,7 @@ def decide(
     on_step("standings kept")
     shutil.rmtree(folder.scratch, ignore_errors=True)
     return Decided(
-        decisions=deduplicated(expired_addresses(kept.standings(TOUCHED), worlds), worlds),
-        untouched=kept.standings(UNTOUCHED).count(),
+        standings=kept,
         snapshot=_described(snapshot, seen),
         warnings=policy_warnings(world.policy),
     )

@@ -64,11 +64,11 @@ def references(
         for number, world in worlds.items()
     }
     order = ("world", "min_key", "folder", "range_id")
-    tasks = 4 * ranges.sparkSession.sparkContext.defaultParallelism
+    cores = ranges.sparkSession.sparkContext.defaultParallelism
     tied = ranges_with_ties(ranges)
     # Versions of one stretch of keys meet in one task, one after the other: what they share is emitted once.
     # Where only a few rows are looked for, finding out how to cut the ranges so would take longer than that.
-    spread = tied.repartition(tasks, "range_id") if among else tied.repartitionByRange(tasks, *order)
+    spread = tied.repartition(cores, "range_id") if among else tied.repartitionByRange(4 * cores, *order)
     return spread.sortWithinPartitions(*order).mapInArrow(
         _RangeReader(judges, among, wanted), REFERENCES.schema
     )

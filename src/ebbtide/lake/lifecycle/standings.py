@@ -1,28 +1,30 @@
 """
 Standings: what all the references to an address add up to, one row an address.
 
-Nothing here depends on the time: a standing says *when* an address lapses, not whether it has. It is a pure
-function of the ranges that name the address, of who reaches them and of the rules. Every sum is a smallest,
-a largest or a union, so neither the order of the references nor a repeated one can change it.
+Nothing here depends on the time: a standing says until *when* an address is held and by what, not whether it
+is. It is a pure function of the ranges that name the address, of who reaches them and of the rules. Every sum
+is a smallest, a largest or a union, so neither the order of the references nor a repeated one can change it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from ebbtide.engine.layers import GONE, TOUCHED, UNTOUCHED
+from ebbtide.lake.lifecycle.world import World
+from ebbtide.plan.decision import HoldReason
+from ebbtide.rules.instant import NEVER, to_micros
 from ebbtide.tables.contracts import STANDINGS
-from ebbtide.tables.session import FEW
 
-TOUCHED = "touched"
-"""A rule matches a reference to the address."""
-UNTOUCHED = "untouched"
-"""No rule does; nothing but the hash is known, so that it can be counted."""
-GONE = "gone"
-"""Nothing references the address any more."""
+_NEVER = f"timestamp_micros({to_micros(NEVER)})"
 
 
-def standings(references: DataFrame, affected: DataFrame | None = None) -> DataFrame:
+def standings(
+    references: DataFrame, worlds: Mapping[int, World], affected: DataFrame | None = None
+) -> DataFrame:
     """Add up the references to each address; an affected one without any is gone."""
     if affected is not None:
         references = references.unionByName(affected, allowMissingColumns=True)
@@ -40,25 +42,55 @@ def standings(references: DataFrame, affected: DataFrame | None = None) -> DataF
         f.max(_touched("created")).alias("created"),
         f.max("touched").alias("touched"),
     )
-    return STANDINGS.check(
-        added.select(
-            "world",
-            "hash",
-            "address",
-            "last_address",
-            f.timestamp_micros(-f.col("latest.until")).alias("lapse"),
-            _named("latest").alias("holder"),
-            f.col("latest.why").alias("why"),
-            _touched(_named("keeper")).alias("keeper"),
-            _touched("keeper.why").alias("keeper_why"),
-            "paths",
-            "rules",
-            f.array_compact(f.array("latest.holder")).alias("branches"),
-            "size",
-            "created",
-            _kind(f.col("touched")).alias("kind"),
-        )
+    return STANDINGS.check(deduplicated(added, worlds).withColumn("kind", _kind(f.col("touched"))))
+
+
+def deduplicated(added: DataFrame, worlds: Mapping[int, World]) -> DataFrame:
+    """
+    Step 3. Say until when each address that a rule touches is held, and by what: by all that references it.
+
+    A reference that no rule matches never lapses; the first such one is the address's `keeper`.
+
+    References are matched by the hash of the canonical address. Two addresses with one hash would both be
+    kept, which is the safe mistake.
+    """
+    until = f.timestamp_micros(-f.col("latest.until"))
+    deadline, reason, held_by = until, f.col("latest.why"), _named("latest")
+    for when, why, by in reversed([*_guards(worlds), _keeper()]):
+        deadline = f.when(when, f.expr(_NEVER)).otherwise(deadline)
+        reason = f.when(when, why).otherwise(reason)
+        held_by = f.when(when, by).otherwise(held_by)
+    return added.withColumns(
+        {
+            "deadline": _touched(deadline),
+            "reason": _touched(reason),
+            "held_by": _touched(held_by),
+            "branches": f.array_compact(f.array("latest.holder")),
+        }
     )
+
+
+def _keeper() -> tuple[Column, Column, Column]:
+    return f.col("keeper").isNotNull(), f.col("keeper.why"), _named("keeper")
+
+
+def _guards(worlds: Mapping[int, World]) -> list[tuple[Column, Column, Column]]:
+    """Name what is never deleted by any rule, whatever the references say."""
+    guards = [
+        (f.col("address") != f.col("last_address"), HoldReason.COLLISION),
+        (_is_outside(worlds), HoldReason.OUTSIDE),
+        (f.col("address").startswith("_lakefs/"), HoldReason.METADATA),
+    ]
+    return [(when, f.lit(str(why)), f.col("address")) for when, why in guards]
+
+
+def _is_outside(worlds: Mapping[int, World]) -> Column:
+    """Say which rows lie outside their world's namespace: inside, a canonical address is relative."""
+    bounded = [number for number, world in worlds.items() if world.namespace is not None]
+    if not bounded:
+        return f.lit(False)
+    full = f.col("address").contains("://")
+    return full if len(bounded) == len(worlds) else full & f.col("world").isin(bounded)
 
 
 def _touched(value: str | Column) -> Column:
@@ -71,12 +103,4 @@ def _kind(touched: Column) -> Column:
 
 def _named(reference: str) -> Column:
     """Name a reference in words: its key, then who holds it."""
-    words = f.concat_ws(" ", f"{reference}.key", f"{reference}.holder")
-    return f.when(f.col(reference).isNotNull(), words)
-
-
-def laid_over(earlier: DataFrame, changed: DataFrame, count: int, rows: DataFrame) -> DataFrame:
-    """Give the earlier standings of all addresses but the changed ones (about `count`), and new rows."""
-    # A few are sent to where the many are; shuffling those would take longer than all else.
-    hashes = changed.select("world", "hash").hint("broadcast" if count <= FEW else "shuffle_hash")
-    return earlier.join(hashes, ["world", "hash"], "left_anti").unionByName(rows)
+    return f.concat_ws(" ", f"{reference}.key", f"{reference}.holder")

@@ -48,7 +48,7 @@ def visit_ranges(
         _ties(~f.col("now")).alias("before"),
     )
     files = {number: world.files for number, world in worlds.items()}
-    tasks = 4 * now.sparkSession.sparkContext.defaultParallelism
+    tasks = (4 if again else 1) * now.sparkSession.sparkContext.defaultParallelism
     # Versions of one stretch of keys meet in one task, where they can be compared.
     spread = units.repartitionByRange(tasks, "world", "min_key")
     visitor = _Visitor(files, folder if before is not None else None, again)

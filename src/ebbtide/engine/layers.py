@@ -1,0 +1,77 @@
+"""
+Standings in layers: what an earlier run wrote and is still true is linked, not written again.
+
+A collector's standings say of each item until when it is held and by what; nothing in them depends on the
+time. They lie on disk as a base, and as rows that take the place of some of the base's. A run keeps links to
+both, so that its cost follows what changed, and its decisions are those standings as seen at its time.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from ebbtide.tables.contracts import STANDINGS
+from ebbtide.tables.session import FEW
+
+TOUCHED = "touched"
+"""A rule matches a reference to the item."""
+UNTOUCHED = "untouched"
+"""No rule does; nothing but the hash is known, so that it can be counted."""
+GONE = "gone"
+"""Nothing references the item any more."""
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Where standings lie: the base, and what takes the place of some of its rows."""
+
+    base: Path
+    since: Path | None = None
+    since_rows: int = 0
+
+    def read(self, spark: SparkSession, kind: str) -> DataFrame:
+        """Give all standings of a kind."""
+        of_kind = f.col("kind") == kind
+        base = STANDINGS.read(spark, self.base).where(of_kind)
+        if self.since is None:
+            return base
+        since = STANDINGS.read(spark, self.since)
+        return laid_over(base, since, self.since_rows, since.where(of_kind))
+
+    def linked(self, folder: Path) -> Layers:
+        """Give the same standings under another folder's name; those that no rule touches stay behind."""
+        _link(self.base / f"kind={TOUCHED}", folder / "base" / f"kind={TOUCHED}")
+        if self.since is not None:
+            _link(self.since, folder / "since")
+        return layers_in(folder, self.since_rows)
+
+
+def layers_in(folder: Path, since_rows: int = 0) -> Layers:
+    """Find the standings that were linked into a folder."""
+    since = folder / "since"
+    return Layers(folder / "base", since if since.is_dir() else None, since_rows)
+
+
+def laid_over(earlier: DataFrame, changed: DataFrame, count: int, rows: DataFrame) -> DataFrame:
+    """Give the earlier standings of all items but the changed ones (about `count`), and new rows."""
+    # A few are sent to where the many are; shuffling those would take longer than all else.
+    hashes = changed.select("world", "hash").hint("broadcast" if count <= FEW else "shuffle_hash")
+    return earlier.join(hashes, ["world", "hash"], "left_anti").unionByName(rows)
+
+
+def _link(source: Path, folder: Path) -> None:
+    """Link a tree of Parquet files, or copy it where links cannot be made; one that is not there is empty."""
+    folder.mkdir(parents=True)
+    for file in source.rglob("*.parquet"):
+        name = folder / file.relative_to(source)
+        name.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(file, name)
+        except OSError:
+            shutil.copyfile(file, name)
