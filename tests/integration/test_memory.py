@@ -6,6 +6,8 @@ import pytest
 from tests.services.lake import REPOSITORY
 
 from ebbtide.engine.reading import stream_decisions
+from ebbtide.errors import EbbtideError
+from ebbtide.ledger.runs import RunState
 from ebbtide.plan.decision import Decision
 
 pytestmark = pytest.mark.spark
@@ -59,6 +61,21 @@ def test_what_is_damaged_or_gone_is_made_again(lake, what):
     again = lake.plan()
 
     assert decisions(lake, lake.plan(full=True)) == decisions(lake, again)
+
+
+def test_damaged_standings_stop_a_plan(lake):
+    """A plan that finds its remembered standings altered stops and says so; a full one makes them again."""
+    first = lake.plan()
+    (touched,) = memory(lake).glob("run-*/base/kind=touched/*.parquet")
+    flip(touched)
+    lake.upload("raw/1")
+    with pytest.raises(EbbtideError, match="--full"):
+        lake.plan()
+    again = lake.plan(full=True)
+
+    assert lake.due(again) == lake.due(lake.plan())
+    assert 5 == first.summary.due.objects == again.summary.due.objects
+    assert [RunState.PLANNED, RunState.ABANDONED] == [run.state for run in lake.ledger.runs()][:2]
 
 
 def test_what_nobody_needs_is_forgotten(lake):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 from datetime import timedelta
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from tests.services.lake import FIRST_DAY, REPOSITORY, Lake
 
-from ebbtide.errors import BreakerTripped, Busy, ObjectGone, StalePlan
+from ebbtide.errors import BreakerTripped, Busy, ObjectGone, StalePlan, StoreError
 from ebbtide.ledger.runs import RunState
 from ebbtide.plan.breaker import BreakerLimits
 from ebbtide.plan.manifest import Tally
@@ -141,6 +142,22 @@ def test_the_outputs_that_the_seed_names(lake):
     assert expected == found
     assert len(DUE) == len(planned)
     assert [counted] == stats
+
+
+def test_statistics_that_cannot_be_written_are_written_later(lake):
+    """A run whose statistics cannot be written has succeeded and says so; applied again, it writes them."""
+    manifest = lake.plan()
+    place = Path(lake.catalog.repository(REPOSITORY).namespace) / "_lakefs/retention/lc/stats"
+    place.write_text("in the way")
+    with pytest.raises(StoreError, match="run 1 succeeded, but its statistics"):
+        lake.apply(manifest)
+    state, left = lake.state(manifest), lake.stored()
+    place.unlink()
+    lake.apply(manifest)
+
+    assert RunState.SUCCEEDED == state == lake.state(manifest)
+    assert left == lake.stored()
+    assert b"deleted,5,25" in lake.store.read("_lakefs/retention/lc/stats/2026-02-10.csv")
 
 
 def test_the_breaker_stops_a_plan_that_is_too_large(lake):

@@ -14,10 +14,7 @@ from ebbtide.tables.contracts import DECISIONS
 
 def decisions_at(standings: DataFrame, now: datetime | Column) -> DataFrame:
     """Give the decision on each standing; what is due has no reason to be held."""
-    moment = now if isinstance(now, Column) else f.lit(to_micros(now))
-    ends = f.unix_micros("deadline")
-    # What never ends is not due at the end of time either.
-    due = (ends <= moment) & (ends < to_micros(NEVER))
+    due = is_due(now)
     return DECISIONS.check(
         standings.withColumns(
             {
@@ -27,3 +24,11 @@ def decisions_at(standings: DataFrame, now: datetime | Column) -> DataFrame:
             }
         )
     )
+
+
+def is_due(now: datetime | Column) -> Column:
+    """Tell of a standing whether it has ended."""
+    moment = now if isinstance(now, Column) else f.lit(to_micros(now))
+    ends = f.unix_micros("deadline")
+    # What never ends is not due at the end of time either.
+    return (ends <= moment) & (ends < to_micros(NEVER))

@@ -17,7 +17,7 @@ from ebbtide.engine.burials import finished_outcomes, without_buried, write_buri
 from ebbtide.engine.deciding import decisions_at
 from ebbtide.engine.layers import TOUCHED, UNTOUCHED, Layers
 from ebbtide.engine.layout import RunFolder, make_durable, run_folder, write_durably
-from ebbtide.engine.summary import count_decisions, summarize
+from ebbtide.engine.summary import count_standings, summarize
 from ebbtide.ledger.runs import Ledger, RunState
 from ebbtide.plan.breaker import BreakerLimits, PlanSize, trip_reasons
 from ebbtide.plan.decision import Decision
@@ -131,12 +131,12 @@ def _freeze(
     on_step("standings linked")
     with watch(spark, "deciding", on_progress):
         planned = sum(run.due_objects for run in ledger.runs(subject.target_uid))
+        known = decided.standings.read(spark, TOUCHED, UNTOUCHED)
+        counts = count_standings(without_buried(known, outcomes, most=planned), subject.now)
         touched = without_buried(standings.read(spark, TOUCHED), outcomes, most=planned)
-        decisions = decisions_at(touched, subject.now)
-        counts = count_decisions(decisions, decided.standings.read(spark, UNTOUCHED))
     waves = math.ceil(counts.due.objects / options.wave_size)
     with watch(spark, "freezing", on_progress):
-        digest = _write_plan(spark, decisions, folder, waves)
+        digest = _write_plan(spark, decisions_at(touched, subject.now), folder, waves)
         on_step("plan written")
         summary = summarize(counts, PLAN.read(spark, folder.plan), subject.now)
     size = PlanSize(summary.due.objects, summary.due.bytes, summary.known_objects)

@@ -35,9 +35,9 @@ class Layers:
     since: Path | None = None
     since_rows: int = 0
 
-    def read(self, spark: SparkSession, kind: str) -> DataFrame:
-        """Give all standings of a kind."""
-        of_kind = f.col("kind") == kind
+    def read(self, spark: SparkSession, *kinds: str) -> DataFrame:
+        """Give all standings of some kinds."""
+        of_kind = f.col("kind").isin(list(kinds))
         base = STANDINGS.read(spark, self.base).where(of_kind)
         if self.since is None:
             return base

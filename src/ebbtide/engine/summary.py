@@ -9,6 +9,8 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from ebbtide.engine.deciding import is_due
+from ebbtide.engine.layers import UNTOUCHED
 from ebbtide.plan.decision import Decision
 from ebbtide.plan.manifest import Summary, Tally
 from ebbtide.rules.instant import to_micros
@@ -16,7 +18,6 @@ from ebbtide.rules.instant import to_micros
 MOST_LABELS = 50
 """Longer tables are cut here, largest first."""
 
-_UNTOUCHED = "untouched"
 _AGES = (7, 30, 90, 180, 365, 730)
 
 
@@ -31,20 +32,22 @@ class Counts:
     untouched: int
 
 
-def count_decisions(decisions: DataFrame, untouched: DataFrame) -> Counts:
-    """Count decisions by their reason, and with them, in one job, what no rule touches."""
-    others = untouched.select(f.lit(_UNTOUCHED).alias("decision"), f.lit(None).alias("reason"), "size")
-    everything = decisions.select("decision", "reason", "size").union(others)
-    found: dict[str, list[Tally]] = {}
-    for row in everything.groupBy("decision", "reason").agg(*_sums()).toArrow().to_pylist():
-        tally = Tally(row["reason"] or "", row["objects"], row["bytes"])
-        found.setdefault(row["decision"], []).append(tally)
-    held = sorted(found.get(Decision.HELD, ()), key=lambda tally: (-tally.bytes, -tally.objects, tally.label))
+def count_standings(standings: DataFrame, now: datetime) -> Counts:
+    """Count what is due and what is held by its reason, and with them what no rule touches, in one job."""
+    untouched = f.col("kind") == UNTOUCHED
+    decision = f.when(untouched, UNTOUCHED).when(is_due(now), str(Decision.DUE)).otherwise(str(Decision.HELD))
+    counted = standings.groupBy(decision.alias("decision"), "reason").agg(*_sums()).toArrow().to_pylist()
+    held = [
+        Tally(row["reason"], row["objects"], row["bytes"])
+        for row in counted
+        if row["decision"] == Decision.HELD
+    ]
+    due = [Tally("", row["objects"], row["bytes"]) for row in counted if row["decision"] == Decision.DUE]
     return Counts(
-        due=_total(Decision.DUE, found.get(Decision.DUE, ())),
+        due=_total(Decision.DUE, due),
         held=_total(Decision.HELD, held),
-        by_reason=tuple(held),
-        untouched=sum(tally.objects for tally in found.get(_UNTOUCHED, ())),
+        by_reason=tuple(sorted(held, key=lambda tally: (-tally.bytes, -tally.objects, tally.label))),
+        untouched=sum(row["objects"] for row in counted if row["decision"] == UNTOUCHED),
     )
 
 

@@ -38,5 +38,5 @@ def translated(failure: BaseException) -> errors.EbbtideError:
     return errors.EbbtideError(
         f"a Spark job failed: {first[:500]}",
         why="what it was computing is unknown",
-        fix="see spark.log under the state root; nothing more was done",
+        fix="see spark.log under the state root; a plan may succeed with --full, which trusts no cache",
     )

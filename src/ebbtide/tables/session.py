@@ -38,6 +38,9 @@ ALWAYS = {
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
+    # Noting for each column expression where it was written takes longer than planning a small query.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.sql.dataFrameQueryContext.enabled": "false",
     "spark.python.daemon.module": "ebbtide.worker_daemon",
     # A second copy of a task that deletes would only report what the first one did as absent.
     "spark.speculation": "false",

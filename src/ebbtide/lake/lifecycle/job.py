@@ -21,7 +21,7 @@ from ebbtide.engine.applying import Applied, ApplyOptions, apply_plan, check_pla
 from ebbtide.engine.fencing import unfenced_afterwards
 from ebbtide.engine.freezing import FreezeOptions, OnStep, Subject, make_plan, no_step
 from ebbtide.engine.layout import run_folder
-from ebbtide.errors import Busy, EbbtideError, PolicyError
+from ebbtide.errors import Busy, EbbtideError, PolicyError, StoreError
 from ebbtide.lake.catalog.catalog import Catalog
 from ebbtide.lake.lifecycle.memory import Memory
 from ebbtide.lake.lifecycle.outputs import has_policy, write_addresses, write_policy, write_stats
@@ -152,7 +152,13 @@ def apply_lifecycle(
         )
         # The day on which it ended, not today: applying a finished run again must not count it twice.
         finished = shop.ledger.run(manifest.run_id).finished_at or shop.clock()
-        write_stats(shop.catalog.store(name), manifest, applied.outcomes.values(), finished)
+        try:
+            write_stats(shop.catalog.store(name), manifest, applied.outcomes.values(), finished)
+        except StoreError as broken:
+            raise StoreError(
+                f"run {manifest.run_id} succeeded, but its statistics could not be written: {broken}",
+                fix=f"apply it again ('ebb apply {manifest.run_id}'): that writes them and deletes no more",
+            ) from broken
         on_step("statistics written")
     return applied
 

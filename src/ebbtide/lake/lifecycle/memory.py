@@ -125,8 +125,7 @@ class Memory:
         if known["since_rows"] > _MOST_LAID_OVER * earlier.base_rows:
             together = self._layers(known)
             del known["parts"]["since"]
-            everything = together.read(spark, TOUCHED).unionByName(together.read(spark, UNTOUCHED))
-            self._write_base(everything, known, here)
+            self._write_base(together.read(spark, TOUCHED, UNTOUCHED), known, here)
 
     def _write(self, rows: DataFrame, part: str) -> int:
         """Write standings by their kind, and count them by what the files say of themselves."""
