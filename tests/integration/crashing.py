@@ -25,6 +25,7 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, make_lake, open_lake
 
+from ebbtide.engine.layers import TOUCHED, UNTOUCHED
 from ebbtide.engine.reading import stream_decisions
 from ebbtide.lake.lifecycle.job import stored_policy
 from ebbtide.lake.lifecycle.memory import Memory, Remembered
@@ -352,7 +353,8 @@ def remembered(lake: Lake) -> State | None:
     found = recalled(lake)
     if found is None:
         return None
-    return {"ranges": table_rows(found.ranges), "standings": table_rows(found.standings)}
+    standings = found.layers.read(lake.spark, TOUCHED, UNTOUCHED)
+    return {"ranges": table_rows(found.ranges), "standings": table_rows(standings)}
 
 
 def table_rows(frame: DataFrame) -> list[str]:
@@ -368,7 +370,7 @@ def in_order(rows: Iterable[State]) -> list[str]:
 def leftovers(lake: Lake) -> list[str]:
     """Name the files and folders of the state root that belong to no plan and to nothing remembered."""
     plans = {f"{run.run_id:06d}" for run in lake.ledger.runs() if run.state is not RunState.ABANDONED}
-    whole = {"manifest.json", "decisions", "plan", "snapshot", "outcomes", "kept"}
+    whole = {"manifest.json", "standings", "buried.json", "plan", "snapshot", "outcomes", "kept"}
     runs = lake.shop.root / "runs"
     lost = [place for place in runs.iterdir() if place.name not in plans]
     lost += [part for name in plans for part in (runs / name).iterdir() if part.name not in whole]

@@ -65,7 +65,7 @@ def test_the_second_plan_is_incremental_and_equals_a_full_one(scene):
     lake = scene.reset(SECOND_PLAN)
     run(lake, SECOND_PLAN, full=True)
 
-    assert {"affected", "base", "ranges", "since"} == undisturbed.parts
+    assert {"base", "ranges", "since"} == undisturbed.parts
     assert {"base", "ranges"} == set(current(lake)["parts"])
     assert [] == differences(end_of(lake, SECOND_PLAN), undisturbed.after)
 
