@@ -205,7 +205,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     names = parser.parse_args().names
-    chosen = [None, *(s for s in SABOTAGES if not names or s.name in names)]
+    chosen = [s for s in (None, *SABOTAGES) if not names or (s and s.name in names)]
     survivors = []
     with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2 + 1)) as pool:
         for sabotage, caught in zip(chosen, pool.map(caught_by, chosen), strict=True):

@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
-import pyarrow as pa
 import pytest
+from tests.unit.lifecycle.decoded import NAMESPACE, make_files, make_range
 
 from ebbtide.errors import MetadataError
 from ebbtide.lake.catalog.model import RangeInfo
-from ebbtide.lake.catalog.ranges import COMMITTED, write_range
-from ebbtide.lake.lifecycle.reference_files import ReferenceFiles
-from ebbtide.store.base import StoreSpec
-from ebbtide.store.opening import open_store
+from ebbtide.lake.catalog.ranges import COMMITTED
 from ebbtide.tables.digest import hash_addresses
-
-NAMESPACE = "s3://bucket/lake"
 
 
 @pytest.fixture
 def files(tmp_path):
     """Keep decoded ranges of a namespace in a folder."""
-    folder = tmp_path / "references"
-    return ReferenceFiles(folder, StoreSpec((tmp_path / "store").as_uri()), NAMESPACE)
-
-
-def make_range(files, addresses):
-    """Write a range with an entry for each address."""
-    rows = {
-        "key": [f"raw/{number}" for number in range(len(addresses))],
-        "address": addresses,
-        "created": pa.array([datetime(2026, 1, 1, tzinfo=UTC)] * len(addresses), pa.timestamp("us", "UTC")),
-        "size": [1] * len(addresses),
-        "checksum": [""] * len(addresses),
-    }
-    return write_range(open_store(files.store), COMMITTED, pa.table(rows))
+    return make_files(tmp_path)
 
 
 def test_a_spelling_that_may_name_another_object_is_doubtful(files):
