@@ -78,6 +78,27 @@ def test_damaged_standings_stop_a_plan(lake):
     assert [RunState.PLANNED, RunState.ABANDONED] == [run.state for run in lake.ledger.runs()][:2]
 
 
+def test_other_rules_begin_anew(lake):
+    """Standings that other rules added up are not used, even if the rule's name has stayed the same."""
+    lake.plan()
+    lake.policy({"old-raw": {"prefix": "keep/", "days": 30}})
+    again = lake.plan()
+
+    assert decisions(lake, lake.plan(full=True)) == decisions(lake, again)
+
+
+def test_an_address_does_not_outlive_its_references(lake):
+    """What was staged, planned with and dropped is neither decided upon nor counted any more."""
+    lake.upload("raw/staged", "keep/staged")
+    lake.plan()
+    lake.catalog.reset(REPOSITORY, "main")
+    again = lake.plan()
+    full = lake.plan(full=True)
+
+    assert decisions(lake, full) == decisions(lake, again)
+    assert full.summary == again.summary
+
+
 def test_what_nobody_needs_is_forgotten(lake):
     """Reference files of ranges that nothing reaches any more, and earlier standings, do not pile up."""
     lake.upload("raw/staged")
