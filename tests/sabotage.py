@@ -186,6 +186,18 @@ SABOTAGES = (
         "    if True:\n",
     ),
     Sabotage(
+        "a plan is not what was counted",
+        "engine/freezing.py",
+        "if rows != due:",
+        "if False:",
+    ),
+    Sabotage(
+        "a base stands alone",
+        "engine/layers.py",
+        "if layer is not None and not layer.is_dir():",
+        "if False:",
+    ),
+    Sabotage(
         "standings outlive their rules",
         "lake/lifecycle/memory.py",
         'known["rules"] != rules_of(policy) or ',

@@ -6,7 +6,7 @@ import pytest
 from tests.services.lake import REPOSITORY
 
 from ebbtide.engine.reading import stream_decisions
-from ebbtide.errors import EbbtideError
+from ebbtide.errors import EbbtideError, MetadataError
 from ebbtide.ledger.runs import RunState
 from ebbtide.plan.decision import Decision
 
@@ -76,6 +76,21 @@ def test_damaged_standings_stop_a_plan(lake):
     assert lake.due(again) == lake.due(lake.plan())
     assert 5 == first.summary.due.objects == again.summary.due.objects
     assert [RunState.PLANNED, RunState.ABANDONED] == [run.state for run in lake.ledger.runs()][:2]
+
+
+def test_a_plan_is_what_was_counted(lake):
+    """Standings that vanish between counting and writing stop the plan: the breaker judged by the count."""
+
+    def vanish(step):
+        if step == "standings linked":
+            for file in lake.folder_of(1).standings.rglob("*.parquet"):
+                file.unlink()
+
+    with pytest.raises(MetadataError, match="5 items were counted as due, and 0 were written"):
+        lake.plan(on_step=vanish)
+
+    assert [RunState.ABANDONED] == [run.state for run in lake.ledger.runs()]
+    assert not lake.folder_of(1).path.exists()
 
 
 def test_other_rules_begin_anew(lake):

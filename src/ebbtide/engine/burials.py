@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ebbtide.engine.layout import RunFolder, run_folder
+from ebbtide.errors import MetadataError
 from ebbtide.ledger.runs import Ledger, RunState
 from ebbtide.plan.decision import Outcome
 from ebbtide.tables.contracts import OUTCOMES
@@ -60,7 +61,14 @@ def write_buried(folder: RunFolder, outcomes: list[Path]) -> None:
 
 def read_buried(folder: RunFolder) -> list[Path]:
     """Give the outcomes that a run took for granted."""
-    names = json.loads(folder.buried_file.read_text(encoding="utf-8"))
+    try:
+        names = json.loads(folder.buried_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as broken:
+        raise MetadataError(
+            f"{folder.buried_file.name} of run {folder.run_id} cannot be read",
+            why="which of its rows were gone when it was planned is unknown",
+            fix="make a new plan",
+        ) from broken
     return [folder.path.parent / name for name in names]
 
 

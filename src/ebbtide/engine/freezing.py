@@ -1,4 +1,4 @@
-"""Freezing decisions into a plan: durable, hashed, dealt into waves, and only then known to the ledger."""
+"""Freezing standings into a plan: decided, durable, hashed, in waves, and only then known to the ledger."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -18,6 +19,7 @@ from ebbtide.engine.deciding import decisions_at
 from ebbtide.engine.layers import TOUCHED, UNTOUCHED, Layers
 from ebbtide.engine.layout import RunFolder, make_durable, run_folder, write_durably
 from ebbtide.engine.summary import count_standings, summarize
+from ebbtide.errors import MetadataError
 from ebbtide.ledger.runs import Ledger, RunState
 from ebbtide.plan.breaker import BreakerLimits, PlanSize, trip_reasons
 from ebbtide.plan.decision import Decision
@@ -137,6 +139,7 @@ def _freeze(
     waves = math.ceil(counts.due.objects / options.wave_size)
     with watch(spark, "freezing", on_progress):
         digest = _write_plan(spark, decisions_at(touched, subject.now), folder, waves)
+        _check_count(folder, counts.due.objects)
         on_step("plan written")
         summary = summarize(counts, PLAN.read(spark, folder.plan), subject.now)
     size = PlanSize(summary.due.objects, summary.due.bytes, summary.known_objects)
@@ -172,6 +175,17 @@ def _write_plan(spark: SparkSession, decisions: DataFrame, folder: RunFolder, wa
     dealt = due.withColumn("wave", wave_of("hash", waves))
     PLAN.write(dealt.repartition(waves, "wave"), folder.plan, partition_by="wave")
     return table_digest(PLAN.read(spark, folder.plan), DIGESTED)
+
+
+def _check_count(folder: RunFolder, due: int) -> None:
+    """Stop unless the plan has as many rows as were counted: the breaker judges by the count."""
+    rows = sum(pq.read_metadata(file).num_rows for file in folder.plan.rglob("*.parquet"))
+    if rows != due:
+        raise MetadataError(
+            f"{due} items were counted as due, and {rows} were written",
+            why="the standings changed or were damaged in between",
+            fix="plan again with --full",
+        )
 
 
 def wave_of(address_hash: str, waves: int) -> Column:

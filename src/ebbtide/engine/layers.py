@@ -16,6 +16,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from ebbtide.errors import MetadataError
 from ebbtide.tables.contracts import STANDINGS
 from ebbtide.tables.session import FEW
 
@@ -46,6 +47,10 @@ class Layers:
 
     def linked(self, folder: Path) -> Layers:
         """Give the same standings under another folder's name; those that no rule touches stay behind."""
+        for layer in (self.base, self.since):
+            # Without what takes the place of its rows, a base would say what is no longer true.
+            if layer is not None and not layer.is_dir():
+                raise MetadataError(f"standings {layer.name!r} are not there", fix="plan again with --full")
         _link(self.base / f"kind={TOUCHED}", folder / "base" / f"kind={TOUCHED}")
         if self.since is not None:
             _link(self.since, folder / "since")
@@ -66,7 +71,7 @@ def laid_over(earlier: DataFrame, changed: DataFrame, count: int, rows: DataFram
 
 
 def _link(source: Path, folder: Path) -> None:
-    """Link a tree of Parquet files, or copy it where links cannot be made; one that is not there is empty."""
+    """Link a tree of Parquet files, or copy it where links cannot be made; a kind without rows has none."""
     folder.mkdir(parents=True)
     for file in source.rglob("*.parquet"):
         name = folder / file.relative_to(source)

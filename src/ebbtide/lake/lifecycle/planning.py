@@ -1,4 +1,4 @@
-"""Planning a lifecycle run: from a repository's snapshot and policy to decisions."""
+"""Planning a lifecycle run: from a repository's snapshot and policy to standings."""
 
 from __future__ import annotations
 

@@ -1,0 +1,72 @@
+"""Standings that runs share: linked whole, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebbtide.engine.burials import read_buried, write_buried
+from ebbtide.engine.layers import Layers
+from ebbtide.engine.layout import run_folder
+from ebbtide.errors import MetadataError
+
+
+def make_layer(folder, *kinds):
+    """Make the files of some kinds, as far as linking looks at them."""
+    folder.mkdir()
+    for kind in kinds:
+        (folder / f"kind={kind}").mkdir()
+        (folder / f"kind={kind}" / "part.parquet").write_text(kind)
+    return folder
+
+
+def test_what_is_needed_is_linked(tmp_path):
+    """Of the base only what rules touch is linked, of what takes its rows' place every kind."""
+    base = make_layer(tmp_path / "base", "touched", "untouched")
+    since = make_layer(tmp_path / "since", "gone", "untouched")
+    Layers(base, since, 2).linked(tmp_path / "run")
+    files = {str(file.relative_to(tmp_path / "run")) for file in (tmp_path / "run").rglob("*.parquet")}
+
+    assert {
+        f"{part}/part.parquet" for part in ("base/kind=touched", "since/kind=gone", "since/kind=untouched")
+    } == files
+
+
+def test_links_outlive_what_they_were_made_from(tmp_path):
+    """A file that the memory forgets is still there under the run's name."""
+    base = make_layer(tmp_path / "base", "touched")
+    linked = Layers(base).linked(tmp_path / "run")
+    (base / "kind=touched" / "part.parquet").unlink()
+
+    assert "touched" == (linked.base / "kind=touched" / "part.parquet").read_text()
+
+
+@pytest.mark.parametrize("missing", ["base", "since"])
+def test_a_layer_that_is_missing_stops_the_run(tmp_path, missing):
+    """A base without what takes its rows' place is never taken for the whole, nor the other way round."""
+    layers = Layers(tmp_path / "base", tmp_path / "since", 1)
+    make_layer(tmp_path / ("since" if missing == "base" else "base"), "touched")
+
+    with pytest.raises(MetadataError, match=f"'{missing}' are not there"):
+        layers.linked(tmp_path / "run")
+
+
+@pytest.mark.parametrize("text", [None, "{"])
+def test_a_run_that_is_not_whole_says_so(tmp_path, text):
+    """Without its list of burials a run's decisions are not shown, and the error says what to do."""
+    folder = run_folder(tmp_path, 1)
+    folder.path.mkdir(parents=True)
+    if text is not None:
+        folder.buried_file.write_text(text)
+
+    with pytest.raises(MetadataError, match="make a new plan"):
+        read_buried(folder)
+
+
+def test_burials_are_found_again(tmp_path):
+    """The outcomes that a run took for granted are those that were written down."""
+    folder = run_folder(tmp_path, 2)
+    folder.path.mkdir(parents=True)
+    outcomes = [run_folder(tmp_path, 1).outcomes(0, 1)]
+    write_buried(folder, outcomes)
+
+    assert outcomes == read_buried(folder)
