@@ -12,6 +12,14 @@ class Decision(StrEnum):
     HELD = "held"
 
 
+class Collector(StrEnum):
+    """What finds something to delete in a lake, in the order in which they are asked."""
+
+    LIFECYCLE = "lifecycle"
+    UNCOMMITTED = "uncommitted"
+    RETENTION = "retention"
+
+
 class HoldReason(StrEnum):
     """Why an item that a rule touched is kept."""
 
@@ -25,6 +33,10 @@ class HoldReason(StrEnum):
     OUTSIDE = "its address lies outside the namespace"
     METADATA = "it is metadata of the repository, not data"
     COLLISION = "another address has the same hash, so the two cannot be told apart"
+    HEAD = "the head of a branch needs it"
+    STAGING = "it is staged on a branch"
+    KEPT = "a commit needs it for which no retention is set"
+    TOKEN = "an upload token for it is still open"
     SPELLING = "its address is not spelled as Ebbtide would, so it may name another object"
 
 
