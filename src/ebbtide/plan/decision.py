@@ -36,7 +36,7 @@ class HoldReason(StrEnum):
     HEAD = "the head of a branch needs it"
     STAGING = "it is staged on a branch"
     KEPT = "a commit needs it for which no retention is set"
-    TOKEN = "an upload token for it is still open"
+    UPLOADING = "an upload token for it is still open"
     SPELLING = "its address is not spelled as Ebbtide would, so it may name another object"
 
 
