@@ -58,16 +58,16 @@ class Sabotage:
 
 
 SABOTAGES = (
-    Sabotage("forget staging", "lake/lifecycle/world.py", "for staged in world.staged:", "for staged in ():"),
+    Sabotage("forget staging", "lake/metadata/world.py", "for staged in world.staged:", "for staged in ():"),
     Sabotage(
         "forget tags",
-        "lake/lifecycle/commits.py",
+        "lake/metadata/ties.py",
         "heads += [(head, Referrer.TAG, name) for name, head in tags.items()]",
         "heads += []",
     ),
     Sabotage(
         "dangling commits hold nothing",
-        "lake/lifecycle/commits.py",
+        "lake/metadata/ties.py",
         "or (\n            Tie(Referrer.DANGLING, commit_id, dangling),\n        )",
         "or ()",
     ),
@@ -151,7 +151,7 @@ SABOTAGES = (
     ),
     Sabotage(
         "delete what is spelled doubtfully",
-        "lake/lifecycle/reference_files.py",
+        "lake/metadata/reference_files.py",
         'doubtful[i] = not raw[i].as_py().endswith("/" + address[i].as_py())',
         "doubtful[i] = False",
     ),

@@ -28,10 +28,10 @@ from ebbtide.lake.lifecycle.commits import PotentialCommit, potential_commits
 from ebbtide.lake.lifecycle.increments import refreshed, visited
 from ebbtide.lake.lifecycle.memory import rules_of
 from ebbtide.lake.lifecycle.policies import CurrentRule, PolicyRow, PolicyRun, current_rules, policy_table
-from ebbtide.lake.lifecycle.ranges import range_table
 from ebbtide.lake.lifecycle.references import references
 from ebbtide.lake.lifecycle.standings import standings
-from ebbtide.lake.lifecycle.world import World
+from ebbtide.lake.metadata.ranges import range_table
+from ebbtide.lake.metadata.world import World
 from ebbtide.lake.world_document import WorldDocument, WrittenEntry
 from ebbtide.plan.decision import Decision
 from ebbtide.rules.instant import format_instant, to_micros

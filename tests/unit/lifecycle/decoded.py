@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from ebbtide.lake.catalog.model import RangeInfo
 from ebbtide.lake.catalog.ranges import COMMITTED, write_range
-from ebbtide.lake.lifecycle.reference_files import ReferenceFiles
+from ebbtide.lake.metadata.reference_files import ReferenceFiles
 from ebbtide.store.base import StoreSpec
 from ebbtide.store.opening import open_store
 

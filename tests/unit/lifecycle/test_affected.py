@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.lake.lifecycle.affected import is_affected, make_folder, write_affected
+from ebbtide.lake.metadata.affected import is_affected, make_folder, write_affected
 
 HASHES = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3), max_size=30)
 

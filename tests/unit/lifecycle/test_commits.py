@@ -6,8 +6,9 @@ import pytest
 
 from ebbtide.errors import MetadataError
 from ebbtide.lake.catalog.model import Commit
-from ebbtide.lake.lifecycle.commits import Tie, commit_ties, potential_commits
+from ebbtide.lake.lifecycle.commits import potential_commits
 from ebbtide.lake.lifecycle.policies import CurrentRule
+from ebbtide.lake.metadata.ties import Tie, commit_ties
 from ebbtide.rules.lake_policy import Referrer
 from ebbtide.rules.lake_policy_parser import lake_policy
 

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.lifecycle.decoded import make_files, make_range
 
 from ebbtide.lake.catalog.ranges import COMMITTED
-from ebbtide.lake.lifecycle.affected import is_affected, make_folder
 from ebbtide.lake.lifecycle.visiting import _Visitor
+from ebbtide.lake.metadata.affected import is_affected, make_folder
 from ebbtide.tables.digest import hash_addresses
 
 OLD, NEW = ["data/1", "data/2"], ["data/1", "data/new"]

@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame
 
 from ebbtide.engine.layers import laid_over
 from ebbtide.errors import MetadataError
-from ebbtide.lake.lifecycle.affected import affected_table
 from ebbtide.lake.lifecycle.references import references
 from ebbtide.lake.lifecycle.standings import standings
 from ebbtide.lake.lifecycle.visiting import visit_ranges
-from ebbtide.lake.lifecycle.world import World
+from ebbtide.lake.metadata.affected import affected_table
+from ebbtide.lake.metadata.world import World
 from ebbtide.tables.failures import own_errors
 
 

@@ -14,8 +14,8 @@ from ebbtide.engine.layout import RunFolder
 from ebbtide.lake.catalog.model import Snapshot
 from ebbtide.lake.lifecycle.increments import Visited, refreshed, visited
 from ebbtide.lake.lifecycle.memory import Memory
-from ebbtide.lake.lifecycle.ranges import range_table
-from ebbtide.lake.lifecycle.world import World
+from ebbtide.lake.metadata.ranges import range_table
+from ebbtide.lake.metadata.world import World
 from ebbtide.rules.lake_policy import LakePolicy
 from ebbtide.store.base import StoreSpec
 from ebbtide.tables.contracts import RANGES

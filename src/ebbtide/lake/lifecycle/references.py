@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from ebbtide.lake.catalog.model import RangeInfo
-from ebbtide.lake.lifecycle.affected import is_affected
-from ebbtide.lake.lifecycle.commits import Tie
 from ebbtide.lake.lifecycle.gathering import Case, Gathered
-from ebbtide.lake.lifecycle.ranges import ranges_with_ties
-from ebbtide.lake.lifecycle.reference_files import ReferenceFiles
 from ebbtide.lake.lifecycle.segments import Segment, Verdict, cut, hold_reason, holder_text, judge
-from ebbtide.lake.lifecycle.world import World
+from ebbtide.lake.metadata.affected import is_affected
+from ebbtide.lake.metadata.ranges import ranges_with_ties
+from ebbtide.lake.metadata.reference_files import ReferenceFiles
+from ebbtide.lake.metadata.ties import Tie
+from ebbtide.lake.metadata.world import World
 from ebbtide.rules.lake_policy import Referrer
 from ebbtide.tables.contracts import REFERENCES
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ebbtide.lake.lifecycle.commits import Tie
+from ebbtide.lake.metadata.ties import Tie
 from ebbtide.plan.decision import HoldReason
 from ebbtide.rules.lake_policy import Referrer, class_days
 

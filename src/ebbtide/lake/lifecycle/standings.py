@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from ebbtide.engine.layers import GONE, TOUCHED, UNTOUCHED
-from ebbtide.lake.lifecycle.world import World
+from ebbtide.lake.metadata.world import World
 from ebbtide.plan.decision import HoldReason
 from ebbtide.rules.instant import NEVER, to_micros
 from ebbtide.tables.contracts import STANDINGS

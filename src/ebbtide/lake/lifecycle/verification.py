@@ -13,9 +13,9 @@ from pyspark.sql import functions as f
 
 from ebbtide.engine.layout import RunFolder
 from ebbtide.lake.lifecycle.planning import ONLY_WORLD
-from ebbtide.lake.lifecycle.ranges import range_table
 from ebbtide.lake.lifecycle.references import references
-from ebbtide.lake.lifecycle.world import World
+from ebbtide.lake.metadata.ranges import range_table
+from ebbtide.lake.metadata.world import World
 from ebbtide.rules.instant import to_micros
 from ebbtide.tables.contracts import NEWLY_REFERENCED, PLAN, RANGES
 

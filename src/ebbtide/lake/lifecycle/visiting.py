@@ -22,9 +22,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from ebbtide.lake.catalog.model import RangeInfo
-from ebbtide.lake.lifecycle.affected import make_folder, write_affected
-from ebbtide.lake.lifecycle.reference_files import ReferenceFiles
-from ebbtide.lake.lifecycle.world import World
+from ebbtide.lake.metadata.affected import make_folder, write_affected
+from ebbtide.lake.metadata.reference_files import ReferenceFiles
+from ebbtide.lake.metadata.world import World
 
 _MOST_COMPARED = 4
 """A changed range is compared with so many of those that stayed; with more, little more would be found."""

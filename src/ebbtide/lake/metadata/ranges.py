@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ebbtide.lake.catalog.ranges import metarange_table
-from ebbtide.lake.lifecycle.commits import Tie
-from ebbtide.lake.lifecycle.world import World, metaranges_of
+from ebbtide.lake.metadata.ties import Tie
+from ebbtide.lake.metadata.world import World, metaranges_of
 from ebbtide.store.base import StoreSpec
 from ebbtide.store.opening import open_store
 from ebbtide.tables.contracts import RANGES

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from ebbtide.lake.catalog.model import Commit, StagedRange
 from ebbtide.lake.catalog.ranges import COMMITTED, STAGED
-from ebbtide.lake.lifecycle.commits import Tie, commit_ties
-from ebbtide.lake.lifecycle.reference_files import ReferenceFiles
+from ebbtide.lake.metadata.reference_files import ReferenceFiles
+from ebbtide.lake.metadata.ties import Tie, commit_ties
 from ebbtide.rules.lake_policy import LakePolicy, Referrer
 from ebbtide.store.base import StoreSpec
 

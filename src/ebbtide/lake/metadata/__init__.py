@@ -1,0 +1,1 @@
+"""What a repository's metadata references, as every collector begins with it: who reaches which ranges."""
