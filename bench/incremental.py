@@ -27,7 +27,8 @@ from ebbtide.engine.applying import ApplyOptions
 from ebbtide.engine.freezing import FreezeOptions
 from ebbtide.lake.catalog.catalog import Catalog
 from ebbtide.lake.catalog.committed import Committed
-from ebbtide.lake.lifecycle.job import Workshop, apply_lifecycle, plan_lifecycle
+from ebbtide.lake.job import apply_lake, plan_lake
+from ebbtide.lake.workshop import Workshop
 from ebbtide.ledger.runs import Ledger
 from ebbtide.plan.manifest import Manifest
 from ebbtide.tables.session import SparkOptions, spark_session
@@ -90,7 +91,7 @@ class Bench:
     def plan(self, spark: SparkSession, *, full: bool) -> tuple[Manifest, float]:
         """Plan and say how many seconds it took."""
         began = time.monotonic()
-        manifest = plan_lifecycle(spark, self.shop, "big", now=NOW, options=FreezeOptions(), full=full)
+        manifest = plan_lake(spark, self.shop, "big", now=NOW, options=FreezeOptions(), full=full)
         return manifest, time.monotonic() - began
 
     def round(self, spark: SparkSession, number: int, changes: int) -> dict[str, Any]:
@@ -139,7 +140,7 @@ class Bench:
 def measure(bench: Bench, spark: SparkSession, commits: int, share: float) -> dict[str, object]:
     """Let a first run succeed; then, in each round, change a share of the keys and plan again both ways."""
     first, first_seconds = bench.plan(spark, full=False)
-    apply_lifecycle(spark, bench.shop, first, options=ApplyOptions())
+    apply_lake(spark, bench.shop, first, options=ApplyOptions())
     changes = max(1, round(bench.entries * share / KEYS_A_COMMIT))
     rounds = [bench.round(spark, commits + number * changes, changes) for number in range(ROUNDS)]
     last = rounds[-1]

@@ -23,7 +23,8 @@ import pyarrow as pa
 
 from ebbtide.engine.freezing import FreezeOptions
 from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.lifecycle.job import Workshop, plan_lifecycle
+from ebbtide.lake.job import plan_lake
+from ebbtide.lake.workshop import Workshop
 from ebbtide.ledger.runs import Ledger
 from ebbtide.tables.session import SparkOptions, spark_session
 
@@ -123,7 +124,7 @@ def main() -> None:
             began = time.monotonic()
             with spark_session(spark_options, cache=root) as spark:
                 started = time.monotonic()
-                manifest = plan_lifecycle(spark, shop, "big", now=NOW, options=FreezeOptions())
+                manifest = plan_lake(spark, shop, "big", now=NOW, options=FreezeOptions())
             seconds = time.monotonic() - started
     print(
         json.dumps(

@@ -115,13 +115,13 @@ SABOTAGES = (
     ),
     Sabotage(
         "skip re-verification",
-        "lake/lifecycle/target.py",
+        "lake/target.py",
         'if self.sequence() == manifest.snapshot["sequence"]:',
         "if True:",
     ),
     Sabotage(
         "apply a plan for another policy",
-        "lake/lifecycle/target.py",
+        "lake/target.py",
         "if current != manifest.policy_hash:",
         "if False:",
     ),

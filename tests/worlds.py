@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from itertools import permutations
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from ebbtide.rules.instant import format_instant, parse_instant
+
 PREFIXES = ["", "a", "a/", "a/b", "a/b/", "b/", "ü/"]
 KEYS = ["a", "a/b", "a/b/c", "a/bc", "a/x", "b/1", "b/2", "c", "ü/1", "z"]
 ADDRESSES = [str(number) for number in range(8)]
 BRANCHES = ["main", "b1", "b2"]
+COLLECTORS = ["lifecycle", "uncommitted", "retention"]
+COLLECTED = [list(names) for number in (1, 2, 3) for names in permutations(COLLECTORS, number)]
+UNREFERENCED = ["u1", "u2", "u3", "u4", "_lakefs/u5"]
 DAYS = st.integers(1, 6)
 HOURS = st.sampled_from(["00:00:00", "00:00:01", "12:30:00", "23:59:59.999999"])
 NOW = "1998-01-20T00:00:00Z"
+AROUND = [
+    timedelta(days=-3),
+    timedelta(hours=-1),
+    timedelta(microseconds=-1),
+    timedelta(0),
+    timedelta(microseconds=1),
+    timedelta(minutes=30),
+]
 
 
 @st.composite
@@ -74,8 +89,53 @@ def worlds(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def many_worlds(count: int, number: int) -> list[dict[str, Any]]:
-    """Give so many worlds, the same for the same seed, to be judged in one Spark job."""
+@st.composite
+def retentions(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw retention rules with a default, branch days, or both."""
+    retention: dict[str, Any] = {
+        "branch_days": draw(st.dictionaries(st.sampled_from(BRANCHES), DAYS, max_size=2)),
+        "tags_protect": draw(st.booleans()),
+    }
+    if not retention["branch_days"] or draw(st.integers(0, 3)):
+        retention["default_days"] = draw(DAYS)
+    return retention
+
+
+@st.composite
+def objects(draw: st.DrawFn, grace_hours: int) -> dict[str, Any]:
+    """Draw what the store lists: most addresses, and some that nothing names, near the end of their grace."""
+    found = {}
+    for address in ADDRESSES + UNREFERENCED:
+        if draw(st.integers(0, 5)):
+            after = draw(st.sampled_from(AROUND))
+            last_modified = parse_instant(NOW) - timedelta(hours=grace_hours) + after
+            found[address] = {
+                "last_modified": format_instant(last_modified),
+                "size": draw(st.integers(0, 9)),
+            }
+    return found
+
+
+@st.composite
+def collected_worlds(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw a world for any of the collectors, alone or together."""
+    world = draw(worlds())
+    grace_hours = draw(st.sampled_from([0, 1, 24, 36]))
+    return {
+        **world,
+        "retention": draw(retentions()),
+        "objects": draw(objects(grace_hours)),
+        "grace_hours": grace_hours,
+        "collect": draw(st.sampled_from(COLLECTED)),
+    }
+
+
+def many_worlds(count: int, number: int, *, every: bool = False) -> list[dict[str, Any]]:
+    """
+    Give so many worlds, the same for the same seed, to be judged in one Spark job.
+
+    They are for the lifecycle alone, or else for every collector.
+    """
     found: list[dict[str, Any]] = []
 
     @seed(number)
@@ -86,7 +146,7 @@ def many_worlds(count: int, number: int) -> list[dict[str, Any]]:
         deadline=None,
         database=None,
     )
-    @given(worlds())
+    @given(collected_worlds() if every else worlds())
     def collect(world: dict[str, Any]) -> None:
         found.append(world)
 

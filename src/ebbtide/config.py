@@ -77,6 +77,15 @@ class PlanSettings(_Section):
     max_age_days: float = Field(7, gt=0)
 
 
+class UncommittedSettings(_Section):
+    """How uncommitted garbage is looked for."""
+
+    grace_hours: float = Field(24, ge=0)
+    """How old an unreferenced object must be; not less than uploads may take."""
+    clean_every: int = Field(7, ge=1)
+    """One run in so many lists everything."""
+
+
 class StoreSettings(_Section):
     """How to reach S3. Credentials come from the environment or the usual AWS files, never from here."""
 
@@ -108,6 +117,7 @@ class Settings(_Section):
     deletes: DeleteSettings = DeleteSettings()
     plans: PlanSettings = PlanSettings()
     store: StoreSettings = StoreSettings()
+    uncommitted: UncommittedSettings = UncommittedSettings()
 
     def database(self, which: str) -> str:
         """Give the URL of the catalog's or the ledger's database."""

@@ -32,6 +32,7 @@ Every message says what was found, why that stopped the run, and what to do next
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 
@@ -40,10 +41,11 @@ class EbbtideError(Exception):
 
     exit_code = 1
 
-    def __init__(self, what: str, *, why: str = "", fix: str = "") -> None:
-        self.what, self.why, self.fix = what, why, fix
+    def __init__(self, what: str, *, why: str = "", fix: str = "", details: Sequence[str] = ()) -> None:
+        self.what, self.why, self.fix, self.details = what, why, fix, tuple(details)
         text = what if not why else f"{what}; {why}"
-        super().__init__(text if not fix else f"{text}. What to do: {fix}")
+        sentence = text if not fix else f"{text}. What to do: {fix}"
+        super().__init__("\n".join([sentence, *self.details]))
 
     def __reduce__(self) -> tuple[object, ...]:
         """Errors cross from Spark's workers to the driver, so they must survive pickling."""

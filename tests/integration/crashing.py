@@ -27,7 +27,7 @@ from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, make_lake, open_l
 
 from ebbtide.engine.layers import TOUCHED, UNTOUCHED
 from ebbtide.engine.reading import stream_decisions
-from ebbtide.lake.lifecycle.job import stored_policy
+from ebbtide.lake.job import stored_policy
 from ebbtide.lake.lifecycle.memory import Memory, Remembered
 from ebbtide.ledger.runs import RunState
 from ebbtide.plan.manifest import Manifest

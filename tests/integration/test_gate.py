@@ -12,8 +12,8 @@ from ebbtide.engine import deleting
 from ebbtide.engine.applying import ApplyOptions
 from ebbtide.errors import Busy, EbbtideError, NotFound, ObjectGone, StalePlan
 from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.lifecycle.job import check_lifecycle
-from ebbtide.lake.lifecycle.target import LakeTarget
+from ebbtide.lake.job import check_lake
+from ebbtide.lake.target import LakeTarget
 from ebbtide.ledger.locks import target_lock
 from ebbtide.ledger.runs import RunState
 
@@ -150,7 +150,7 @@ def test_a_run_that_became_stale_keeps_no_gate_closed(lake):
     """A plan that can never be finished opens the gate that its killed apply had left closed."""
     manifest = lake.plan()
     lake.policy(OTHER_DAYS)
-    for refuse in (lake.apply, lambda plan: check_lifecycle(lake.shop, plan, ApplyOptions())):
+    for refuse in (lake.apply, lambda plan: check_lake(lake.shop, plan, ApplyOptions())):
         target_of(lake).fence(manifest)
         with pytest.raises(StalePlan):
             refuse(manifest)
@@ -164,11 +164,11 @@ def test_a_check_leaves_the_gate_to_a_run_at_work(lake):
     target_of(lake).fence(manifest)
     lake.policy(OTHER_DAYS)
     with target_lock(lake.shop.root, manifest.target_uid, "a run at work"), pytest.raises(StalePlan):
-        check_lifecycle(lake.shop, manifest, ApplyOptions())
+        check_lake(lake.shop, manifest, ApplyOptions())
 
     assert gate_of(lake) is not None
     lake.policy(RAW_30_DAYS)
-    check_lifecycle(lake.shop, manifest, ApplyOptions())
+    check_lake(lake.shop, manifest, ApplyOptions())
 
     assert gate_of(lake) is not None
 

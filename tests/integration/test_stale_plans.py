@@ -34,7 +34,7 @@ def remove_policy(lake: Lake) -> None:
 def recreate(lake: Lake) -> None:
     """Put another repository in the place of the old one, with the same policy."""
     namespace = lake.catalog.repository(REPOSITORY).namespace
-    lake.catalog.delete_repository(REPOSITORY)
+    lake.catalog.forget_retired(lake.catalog.delete_repository(REPOSITORY).uid)
     lake.catalog.create_repository(REPOSITORY, namespace)
     lake.policy(RAW_30_DAYS)
 

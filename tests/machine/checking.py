@@ -10,7 +10,7 @@ from tests.machine.operations import Operation
 from tests.machine.repository import Repository
 
 from ebbtide.errors import AlreadyExists, Busy, LiveObjectMissing, NotFound, ObjectGone, Refused
-from ebbtide.lake.oracle import _lapse, _references
+from ebbtide.lake.oracle_lifecycle import _lapse, _references
 from ebbtide.lake.world_document import WorldDocument
 from ebbtide.rules.lake_policy import LakePolicy
 from ebbtide.store.address import is_inside

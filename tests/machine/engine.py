@@ -24,8 +24,8 @@ from tests.machine.repository import NumberedAddresses, Repository
 from tests.services.lake import REPOSITORY, Lake
 
 from ebbtide.errors import Busy, StalePlan
-from ebbtide.lake.lifecycle.target import LakeTarget
 from ebbtide.lake.oracle import judge_world
+from ebbtide.lake.target import LakeTarget
 from ebbtide.ledger.runs import RunState
 from ebbtide.plan.manifest import Manifest
 from ebbtide.rules.lake_policy_parser import parse_lake_policy, policy_hash

@@ -31,11 +31,26 @@ class Question:
     after: str
     goes_on: bool
     after_empty: bool
+    folders: bool = False
+    """Whether keys are given as the folder that they lie in, one step below the prefix."""
 
     @property
     def name(self) -> str:
         """Name the page, so that a plan can tell it from others."""
-        return "\0".join((self.prefix, self.after, str(self.after_empty)))
+        kind = ("folders",) if self.folders else ()
+        return "\0".join((self.prefix, self.after, str(self.after_empty), *kind))
+
+    def is_folder(self, key: str) -> bool:
+        """Tell whether this is a folder one step below the prefix, and not an object."""
+        return self.folders and key.endswith("/") and key != self.prefix
+
+    def grouped(self, rows: Iterable[Row]) -> Iterable[Row]:
+        """Put a folder in the place of all rows in it, if that was asked for."""
+        if not self.folders:
+            return rows
+        start = len(self.prefix)
+        named = {row.key[: row.key.find("/", start) + 1] or row.key: row for row in rows}
+        return [replace(row, key=name) for name, row in named.items()]
 
 
 def question(request: Request) -> Question:
@@ -43,7 +58,8 @@ def question(request: Request) -> Question:
     asked = {name: values[0] for name, values in parse_qs(request.query).items()}
     token = bytes.fromhex(asked.get("continuation-token", "")).decode()
     after = token[1:] if token else asked.get("start-after", "")
-    return Question(asked.get("prefix", ""), after, bool(token), token.startswith(_EMPTY))
+    folders = "delimiter" in asked
+    return Question(asked.get("prefix", ""), after, bool(token), token.startswith(_EMPTY), folders)
 
 
 @dataclass(frozen=True)
@@ -55,16 +71,18 @@ class Page:
     """What to ask for the next page with; nothing if this is the last."""
     faults: tuple[Fault, ...] = ()
 
-    def xml(self, prefix: str) -> bytes:
-        """Write the page as S3 does, with URL-encoded keys."""
+    def xml(self, asked: Question) -> bytes:
+        """Write the page as S3 does, with URL-encoded keys; its folders stand apart."""
         more = f"<NextContinuationToken>{self.token}</NextContinuationToken>" if self.token else ""
         rows = "".join(
             f"<Contents><Key>{quote(row.key)}</Key><Size>{row.size}</Size><ETag>&quot;{row.etag}&quot;</ETag>"
             f"<LastModified>{row.modified:%Y-%m-%dT%H:%M:%S.000Z}</LastModified></Contents>"
+            if not asked.is_folder(row.key)
+            else f"<CommonPrefixes><Prefix>{quote(row.key)}</Prefix></CommonPrefixes>"
             for row in self.rows
         )
         return (
-            f"<ListBucketResult><EncodingType>url</EncodingType><Prefix>{quote(prefix)}</Prefix>"
+            f"<ListBucketResult><EncodingType>url</EncodingType><Prefix>{quote(asked.prefix)}</Prefix>"
             f"<KeyCount>{len(self.rows)}</KeyCount><IsTruncated>{'true' if more else 'false'}</IsTruncated>"
             f"{more}{rows}</ListBucketResult>"
         ).encode()
@@ -76,7 +94,7 @@ def faulty_page(plan: FaultPlan, asked: Question, seen: int, rows: Iterable[Row]
         # The token says that an empty page was given here: a listing never stands still for ever.
         return Page((), _token(_EMPTY, asked.after), (Fault.EMPTY,))
     faults = []
-    ordered = sorted(rows, key=lambda row: row.key)
+    ordered = sorted(asked.grouped(rows), key=lambda row: row.key)
     left = [row for row in ordered if row.key > asked.after]
     if asked.goes_on and plan.on_page(Fault.OVERLAP, asked.name, seen):
         again = [row for row in ordered if row.key == asked.after]

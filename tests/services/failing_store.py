@@ -152,7 +152,7 @@ class FailingStore:
         page = faulty_page(self.plan, asked, seen, rows.values())
         for fault in page.faults:
             self._note(fault, Operation.LIST, asked.name, seen)
-        return Response(200, {"Content-Type": "application/xml"}, page.xml(asked.prefix))
+        return Response(200, {"Content-Type": "application/xml"}, page.xml(asked))
 
     def _remembered(self, bucket: str, prefix: str, seen: int) -> dict[str, Row]:
         """Give the rows below a prefix as a listing knows them that is behind on some keys."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,7 +20,9 @@ from ebbtide.engine.layout import RunFolder, run_folder
 from ebbtide.engine.reading import stream_decisions
 from ebbtide.lake.burials import RunGraveyard
 from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.lifecycle.job import Workshop, apply_lifecycle, plan_lifecycle
+from ebbtide.lake.job import apply_lake, plan_lake
+from ebbtide.lake.rulebook import Rulebook, SweepRules, stored_rulebook
+from ebbtide.lake.workshop import Workshop
 from ebbtide.ledger.runs import Ledger, RunState
 from ebbtide.plan.decision import Decision
 from ebbtide.plan.manifest import Manifest
@@ -72,7 +75,20 @@ class Lake:
 
     def upload(self, *keys: str, branch: str = "main") -> dict[str, str]:
         """Upload an object for each key, whose content is the key, and give their addresses."""
-        return {key: self.catalog.upload(REPOSITORY, branch, key, key.encode()).address for key in keys}
+        found = {key: self.catalog.upload(REPOSITORY, branch, key, key.encode()).address for key in keys}
+        self.stamp(*found.values())
+        return found
+
+    def write(self, key: str, data: bytes) -> None:
+        """Write an object past the catalog, at the clock's time."""
+        self.store.write(key, data)
+        self.stamp(key)
+
+    def stamp(self, *keys: str) -> None:
+        """Let files have been written at the clock's time: a disk has a clock of its own."""
+        root, moment = self.store.spec.url, self.clock().timestamp()
+        for key in keys if root.startswith("file://") else ():
+            os.utime(Path(root.removeprefix("file://")) / key, (moment, moment))
 
     def commit(self, branch: str = "main") -> str:
         """Commit what is staged and give the commit's id."""
@@ -87,25 +103,37 @@ class Lake:
         *,
         wave_size: int = 50_000,
         now: datetime | None = None,
+        rulebook: Rulebook | None = None,
         full: bool = False,
         on_step: OnStep = no_step,
     ) -> Manifest:
         """Plan a run at the clock's time, or at another."""
-        return plan_lifecycle(
+        return plan_lake(
             self.spark,
             self.shop,
             REPOSITORY,
             now=now or self.clock(),
             options=FreezeOptions(wave_size=wave_size),
+            rulebook=rulebook,
             full=full,
             on_step=on_step,
         )
 
+    def plan_uncommitted(self, *, branch: str | None = None, clean: bool = False, **how: Any) -> Manifest:
+        """Plan the deletion of what nothing references."""
+        return self.plan(rulebook=Rulebook(uncommitted=SweepRules(branch=branch, clean=clean)), **how)
+
+    def retain(self, rules: Mapping[str, Any]) -> None:
+        """Make these the repository's retention rules."""
+        self.catalog.set_retention(REPOSITORY, json.dumps(rules), "json")
+
+    def plan_retention(self, **how: Any) -> Manifest:
+        """Plan the deletion of what only commits need that are kept no longer."""
+        return self.plan(rulebook=stored_rulebook(self.catalog, REPOSITORY, retention=True), **how)
+
     def apply(self, manifest: Manifest, *, on_step: OnStep = no_step, **options: Any) -> Applied:
         """Apply a plan."""
-        return apply_lifecycle(
-            self.spark, self.shop, manifest, options=ApplyOptions(**options), on_step=on_step
-        )
+        return apply_lake(self.spark, self.shop, manifest, options=ApplyOptions(**options), on_step=on_step)
 
     def folder(self, manifest: Manifest) -> RunFolder:
         """Give the folder of a run."""

@@ -12,7 +12,7 @@ from ebbtide.cli.state import State
 from ebbtide.engine.applying import Applied
 from ebbtide.engine.layout import run_folder
 from ebbtide.errors import BadInput
-from ebbtide.lake.lifecycle.job import apply_lifecycle, check_lifecycle
+from ebbtide.lake.job import apply_lake, check_lake
 from ebbtide.ledger.runs import RunState
 from ebbtide.plan.manifest import Manifest
 from ebbtide.report.format import count, human_bytes, plural
@@ -39,10 +39,10 @@ def apply(
     run = state.ledger.run(manifest.run_id)
     options = state.apply_options(override_breaker=override_breaker)
     if run.state is not RunState.SUCCEEDED:
-        check_lifecycle(state.shop, manifest, options)
+        check_lake(state.shop, manifest, options)
         _confirm(manifest, yes=yes)
     with state.spark(master) as spark, progress() as report:
-        applied = apply_lifecycle(spark, state.shop, manifest, options=options, on_progress=report)
+        applied = apply_lake(spark, state.shop, manifest, options=options, on_progress=report)
     if as_json:
         print_json({"run_id": applied.run_id, "outcomes": applied.outcomes, "freed": applied.freed})
     else:

@@ -24,9 +24,9 @@ from ebbtide.engine.reading import sample_decisions
 from ebbtide.errors import BadInput, LiveObjectMissing
 from ebbtide.lake.catalog.catalog import Catalog
 from ebbtide.lake.demonstration import POLICY, REPOSITORY, DemoClock, build_lake, check_needed
+from ebbtide.lake.job import apply_lake, plan_lake
 from ebbtide.lake.lifecycle.explaining import explain
-from ebbtide.lake.lifecycle.job import apply_lifecycle, plan_lifecycle
-from ebbtide.lake.lifecycle.planning import world_of
+from ebbtide.lake.metadata.world import world_of
 from ebbtide.lake.simulation import simulate
 from ebbtide.lake.world_document import world_document
 from ebbtide.plan.decision import Decision
@@ -85,7 +85,7 @@ def _story(state: State, spark: SparkSession, folder: Path, tell: _Teller) -> di
     now = state.clock()
     with progress() as bars:
         tell("planning: what may go, and why (ebb plan lake:demo)")
-        manifest = plan_lifecycle(
+        manifest = plan_lake(
             spark, state.shop, REPOSITORY, now=now, options=state.freeze_options, on_progress=bars
         )
         if not tell.silent:
@@ -108,7 +108,7 @@ def _story(state: State, spark: SparkSession, folder: Path, tell: _Teller) -> di
         tell(
             f"applying: deleting {count(manifest.summary.due.objects)} objects (ebb apply {manifest.run_id})"
         )
-        applied = apply_lifecycle(
+        applied = apply_lake(
             spark, state.shop, manifest, options=state.apply_options(override_breaker=False), on_progress=bars
         )
     tell("checking, without the pipeline, that all that branch heads need is there and readable")

@@ -12,8 +12,8 @@ from ebbtide.cli.state import State, instant, lake_target
 from ebbtide.errors import NotFound
 from ebbtide.lake.burials import RunGraveyard
 from ebbtide.lake.lifecycle.explaining import Explanation, explain
-from ebbtide.lake.lifecycle.job import stored_policy
-from ebbtide.lake.lifecycle.planning import world_of
+from ebbtide.lake.metadata.world import world_of
+from ebbtide.lake.rulebook import stored_policy
 from ebbtide.report.format import human_bytes
 from ebbtide.rules.instant import format_instant
 from ebbtide.tables.failures import own_errors

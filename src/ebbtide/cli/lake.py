@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ebbtide.cli import lake_check, lake_policy
+from ebbtide.cli import lake_check, lake_delete, lake_policy, lake_retention
 from ebbtide.cli.console import AsJson, print_json, safe, say, table
 from ebbtide.cli.state import State
 from ebbtide.errors import BadInput
@@ -18,7 +18,9 @@ from ebbtide.rules.instant import format_instant
 
 app = typer.Typer(no_args_is_help=True, help="Work with repositories of the embedded catalog.")
 app.add_typer(lake_policy.app, name="policy")
+app.add_typer(lake_retention.app, name="retention")
 app.command("check")(lake_check.check)
+app.command("delete")(lake_delete.delete)
 
 Repo = Annotated[str, typer.Argument(help="The repository.")]
 Branch = Annotated[str, typer.Option("--branch", "-b", help="The branch.")]
@@ -43,9 +45,18 @@ def create(
 
 
 @app.command("list")
-def list_repositories(context: typer.Context, as_json: AsJson = False) -> None:
+def list_repositories(
+    context: typer.Context,
+    deleted: Annotated[
+        bool, typer.Option("--deleted", help="Those that were deleted, with objects still to collect.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """List repositories."""
     state: State = context.obj
+    if deleted:
+        lake_delete.show_deleted(state.catalog.retired(), as_json=as_json)
+        return
     found = state.catalog.repositories()
     if as_json:
         print_json(found)

@@ -11,7 +11,7 @@ from ebbtide.cli.state import State, instant
 from ebbtide.engine.burials import buried
 from ebbtide.errors import LiveObjectMissing
 from ebbtide.lake.checking import LiveCheck, check_live
-from ebbtide.lake.lifecycle.planning import world_of
+from ebbtide.lake.metadata.world import world_of
 from ebbtide.report.format import count
 from ebbtide.rules.lake_policy import LakePolicy
 from ebbtide.rules.lake_policy_parser import parse_lake_policy

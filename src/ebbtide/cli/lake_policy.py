@@ -10,7 +10,7 @@ import typer
 from ebbtide.cli.console import AsJson, print_json, safe, say
 from ebbtide.cli.state import State
 from ebbtide.errors import BadInput, NotFound
-from ebbtide.lake.lifecycle.planning import policy_warnings
+from ebbtide.lake.lifecycle.policies import policy_warnings
 from ebbtide.rules.documents import format_of, parse_document
 from ebbtide.rules.lake_policy_parser import lake_policy, parse_lake_policy, policy_hash
 

@@ -118,6 +118,8 @@ def _complain(error: EbbtideError) -> None:
         print(f"  why: {error.why}", file=sys.stderr)
     if error.fix:
         print(f"  what to do: {error.fix}", file=sys.stderr)
+    for line in error.details:
+        print(f"  - {line}", file=sys.stderr)
 
 
 def _words(wrong: typer.TyperException) -> str:

@@ -12,7 +12,9 @@ from ebbtide.cli.console import AsJson, Master, Now, out, progress, safe, say, t
 from ebbtide.cli.state import State, lake_target
 from ebbtide.engine.layout import run_folder
 from ebbtide.engine.reading import Row, sample_decisions, stream_decisions
-from ebbtide.lake.lifecycle.job import plan_lifecycle
+from ebbtide.errors import BadInput
+from ebbtide.lake.job import plan_lake
+from ebbtide.lake.rulebook import stored_rulebook
 from ebbtide.plan.decision import Decision
 from ebbtide.plan.manifest import Manifest, Tally
 from ebbtide.report.format import count, human_bytes, percent, plural
@@ -38,6 +40,21 @@ app = typer.Typer(cls=_TargetOrShow, no_args_is_help=True, help="Decide what may
 def make(
     context: typer.Context,
     target: Annotated[str, typer.Argument(help="lake:REPO")],
+    uncommitted: Annotated[
+        bool, typer.Option("--uncommitted", help="Find what is stored and nothing references.")
+    ] = False,
+    retention: Annotated[
+        bool, typer.Option("--retention", help="Find what only commits need that are kept no longer.")
+    ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Lifecycle, uncommitted and retention in one plan.")
+    ] = False,
+    branch: Annotated[
+        str | None, typer.Option("--branch", "-b", help="Sweep this branch's path alone (--uncommitted).")
+    ] = None,
+    clean: Annotated[
+        bool, typer.Option("--clean", help="List everything, not only what is new (--uncommitted).")
+    ] = False,
     now: Now = None,
     full: Annotated[
         bool, typer.Option("--full", help="Read everything again, not only what is new since the last plan.")
@@ -45,18 +62,32 @@ def make(
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a plan for a target (also: ebb plan lake:REPO). Nothing is deleted."""
+    """
+    Make a plan for a target (also: ebb plan lake:REPO). Nothing is deleted.
+
+    Without --uncommitted, --retention or --all the lifecycle policy decides.
+    """
     state: State = context.obj
     state.now_override = now or state.now_override
     name = lake_target(target)
     state.catalog.repository(name)
+    sweeping = uncommitted or every
+    _check_sweep_options(branch=branch, clean=clean, sweeping=sweeping, every=every)
+    rulebook = stored_rulebook(
+        state.catalog,
+        name,
+        lifecycle=every or not (uncommitted or retention),
+        uncommitted=state.sweep_rules(branch=branch, clean=clean) if sweeping else None,
+        retention=retention or every,
+    )
     with state.spark(master) as spark, progress() as report:
-        manifest = plan_lifecycle(
+        manifest = plan_lake(
             spark,
             state.shop,
             name,
             now=state.clock(),
             options=state.freeze_options,
+            rulebook=rulebook,
             full=full,
             on_progress=report,
         )
@@ -65,6 +96,19 @@ def make(
         return
     show_summary(manifest)
     say(f"next: ebb plan show {manifest.run_id} --all | ebb apply {manifest.run_id}")
+
+
+def _check_sweep_options(*, branch: str | None, clean: bool, sweeping: bool, every: bool) -> None:
+    if (branch is not None or clean) and not sweeping:
+        raise BadInput(
+            "--branch and --clean say how uncommitted garbage is looked for, and it is not",
+            fix="add --uncommitted",
+        )
+    if branch is not None and every:
+        raise BadInput(
+            "--all is about the whole repository, --branch about one",
+            fix="leave one of them out, or use --uncommitted --branch",
+        )
 
 
 @app.command("show")
@@ -107,15 +151,16 @@ def show_summary(manifest: Manifest) -> None:
         f"  would delete [bold]{plural(due.objects, 'object')}, {human_bytes(due.bytes)}[/bold]"
         f" ({percent(due.objects, summary.known_objects)} of {count(summary.known_objects)} known)"
     )
-    read = summary_of_reading(manifest)
-    if read:
-        say(f"  [dim]{read}[/dim]")
+    for read in summary_of_reading(manifest):
+        say(f"  [dim]{safe(read)}[/dim]")
     say(f"  holds {plural(held.objects, 'object')}, {human_bytes(held.bytes)}, that rules touch")
     for warning in manifest.warnings:
         say(f"  [yellow]warning:[/yellow] {safe(warning)}")
     for reason in manifest.breaker:
         say(f"  [red]breaker:[/red] {safe(reason)}; to apply it needs --override-breaker")
     out().print()
+    if len(summary.by_collector) > 1:
+        _tallies("By collector", summary.by_collector)
     _tallies("By rule", summary.by_rule)
     _tallies("By prefix", summary.by_prefix)
     _tallies("By branch", summary.by_branch)
@@ -123,12 +168,19 @@ def show_summary(manifest: Manifest) -> None:
     _tallies("Held because", summary.held_by_reason)
 
 
-def summary_of_reading(manifest: Manifest) -> str:
-    """Say how much of the repository's metadata had to be read for a plan."""
-    ranges, new = manifest.snapshot.get("ranges"), manifest.snapshot.get("ranges_decoded")
-    if ranges is None or new is None:
-        return ""
-    return f"read {count(new)} of {plural(ranges, 'range')}; {count(ranges - new)} were known already"
+def summary_of_reading(manifest: Manifest) -> list[str]:
+    """Say how much of the repository had to be read for a plan, and why everything was, if it was."""
+    read = manifest.snapshot
+    lines = []
+    if "ranges_decoded" in read:
+        known = read["ranges"] - read["ranges_decoded"]
+        ranges = plural(read["ranges"], "range")
+        lines.append(f"read {count(read['ranges_decoded'])} of {ranges}; {count(known)} were known already")
+    if "swept_branches" in read:
+        branches = plural(read["swept_branches"], "branch", "branches")
+        lines.append(f"listed {plural(read['listed_partitions'], 'partition')} of {branches}")
+        lines += [f"clean run: {why}" for why in read["clean_because"]]
+    return lines
 
 
 def _tallies(title: str, tallies: tuple[Tally, ...]) -> None:
@@ -142,7 +194,7 @@ def _tallies(title: str, tallies: tuple[Tally, ...]) -> None:
 
 def _print_row(row: Row, *, as_json: bool) -> None:
     if as_json:
-        keys = ("address", "decision", "deadline", "reason", "held_by", "paths", "rules", "size")
+        keys = ("address", "decision", "deadline", "reason", "held_by", "paths", "rules", "size", "collector")
         plain = {key: row[key] for key in keys}
         plain["deadline"] = format_instant(row["deadline"])
         print(json.dumps(plain, ensure_ascii=False))
@@ -150,5 +202,5 @@ def _print_row(row: Row, *, as_json: bool) -> None:
     why = row["held_by"] if row["decision"] == Decision.HELD else ", ".join(row["rules"])
     say(
         f"{row['decision']:4}  {human_bytes(row['size']):>10}  {format_instant(row['deadline']):20}"
-        f"  {safe(', '.join(row['paths']))}  [dim]{safe(why)}  {safe(row['address'])}[/dim]"
+        f"  {safe(', '.join(row['paths']) or '(no path)')}  [dim]{safe(why)}  {safe(row['address'])}[/dim]"
     )

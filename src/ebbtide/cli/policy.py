@@ -10,7 +10,7 @@ import typer
 from ebbtide.cli.console import AsJson, Master, print_json, safe, say
 from ebbtide.cli.simulate import read_document
 from ebbtide.cli.state import State
-from ebbtide.lake.lifecycle.planning import policy_warnings
+from ebbtide.lake.lifecycle.policies import policy_warnings
 from ebbtide.lake.policy_suite import CaseResult, run_cases, suite_cases
 from ebbtide.rules.lake_policy_parser import lake_policy, policy_hash
 from ebbtide.tables.failures import own_errors

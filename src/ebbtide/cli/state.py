@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from ebbtide.engine.applying import ApplyOptions
     from ebbtide.engine.freezing import FreezeOptions
     from ebbtide.lake.catalog.catalog import Catalog
-    from ebbtide.lake.lifecycle.job import Workshop
+    from ebbtide.lake.rulebook import SweepRules
+    from ebbtide.lake.workshop import Workshop
     from ebbtide.ledger.runs import Ledger
     from ebbtide.plan.breaker import BreakerLimits
 
@@ -76,7 +77,7 @@ class State:
     @property
     def shop(self) -> Workshop:
         """What a lifecycle job works with."""
-        from ebbtide.lake.lifecycle.job import Workshop
+        from ebbtide.lake.workshop import Workshop
 
         return Workshop(self.catalog, self.ledger, self.root, self.clock)
 
@@ -124,6 +125,13 @@ class State:
             max_plan_age=timedelta(days=self.settings.plans.max_age_days),
             deletes=DeleteOptions(deletes.rate_per_prefix, deletes.page, deletes.tasks),
         )
+
+    def sweep_rules(self, *, branch: str | None, clean: bool) -> SweepRules:
+        """How uncommitted garbage is looked for."""
+        from ebbtide.lake.rulebook import SweepRules
+
+        settings = self.settings.uncommitted
+        return SweepRules(timedelta(hours=settings.grace_hours), branch, clean, settings.clean_every)
 
     def run_id(self, plan: str) -> int:
         """Read a PLAN argument: a run's number, `latest`, or the folder of a plan."""

@@ -32,7 +32,7 @@ from ebbtide.tables.progress import OnProgress, no_progress, watch
 OnStep = Callable[[str], None]
 """Called after every durable step; tests crash there."""
 
-DIGESTED = ["hash", "address", "deadline", "paths", "rules", "size"]
+DIGESTED = ["hash", "address", "deadline", "paths", "rules", "size", "collector"]
 
 
 def no_step(step: str) -> None:
@@ -59,6 +59,10 @@ class Decided:
     standings: Layers
     snapshot: dict[str, Any]
     warnings: tuple[str, ...] = ()
+    known: int | None = None
+    """How many items the target has; None if the standings name them all."""
+    without_buried: bool = False
+    """What earlier runs deleted is not in the standings: a listing has shown what is there."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,7 @@ def _freeze(
     on_progress: OnProgress,
     on_step: OnStep,
 ) -> Manifest:
-    outcomes = finished_outcomes(root, ledger, subject.target_uid)
+    outcomes = [] if decided.without_buried else finished_outcomes(root, ledger, subject.target_uid)
     standings = decided.standings.linked(folder.standings)
     write_buried(folder, outcomes)
     on_step("standings linked")
@@ -141,7 +145,7 @@ def _freeze(
         digest = _write_plan(spark, decisions_at(touched, subject.now), folder, waves)
         _check_count(folder, counts.due.objects)
         on_step("plan written")
-        summary = summarize(counts, PLAN.read(spark, folder.plan), subject.now)
+        summary = summarize(counts, PLAN.read(spark, folder.plan), subject.now, decided.known)
     size = PlanSize(summary.due.objects, summary.due.bytes, summary.known_objects)
     manifest = Manifest(
         run_id=run_id,
@@ -160,6 +164,7 @@ def _freeze(
         breaker=tuple(trip_reasons(size, options.limits)),
         warnings=decided.warnings,
     )
+    shutil.rmtree(folder.scratch, ignore_errors=True)
     make_durable(folder.path)
     write_durably(folder.manifest_file, manifest.to_json())
     return manifest

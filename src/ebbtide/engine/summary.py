@@ -51,25 +51,28 @@ def count_standings(standings: DataFrame, now: datetime) -> Counts:
     )
 
 
-def summarize(counts: Counts, plan: DataFrame, now: datetime) -> Summary:
-    """Add to the counts what the plan is made up of."""
+def summarize(counts: Counts, plan: DataFrame, now: datetime, known: int | None = None) -> Summary:
+    """Add to the counts what the plan is made up of; `known` is the target's size if somebody counted it."""
+    touched = counts.due.objects + counts.held.objects
     labels = f.concat(
         _labels("rule", f.col("rules")),
-        _labels("prefix", f.array(_folder(f.element_at("paths", 1)))),
+        _labels("prefix", f.array(_folder(f.get("paths", 0)))),
         _labels("branch", f.col("branches")),
         _labels("age", f.array(_age(now).cast("string"))),
+        _labels("collector", f.array("collector")),
     )
     tallies = _tally(plan.select(f.explode(labels).alias("at"), "size")) if counts.due.objects else {}
     return Summary(
         due=counts.due,
         held=counts.held,
         # What earlier runs deleted is no part of the target; counted in, it could hide a plan for the rest.
-        known_objects=counts.untouched + counts.due.objects + counts.held.objects,
+        known_objects=counts.untouched + touched if known is None else max(known, touched),
         by_rule=tallies.get("rule", ()),
         by_prefix=tallies.get("prefix", ()),
         by_branch=tallies.get("branch", ()),
         by_age=_in_order(tallies.get("age", ())),
         held_by_reason=counts.by_reason[:MOST_LABELS],
+        by_collector=tallies.get("collector", ()),
     )
 
 
@@ -100,9 +103,10 @@ def _folder(path: Column) -> Column:
     """Give the first two folders of a path, or what there is of them."""
     parts = f.split(path, "/")
     folders = f.slice(parts, 1, f.least(f.size(parts) - 1, f.lit(2)))
-    return f.when(f.size(parts) == 1, f.lit("(top level)")).otherwise(
+    named = f.when(f.size(parts) == 1, f.lit("(top level)")).otherwise(
         f.concat(f.array_join(folders, "/"), f.lit("/"))
     )
+    return f.coalesce(named, f.lit("(no path)"))
 
 
 def _age(now: datetime) -> Column:

@@ -11,10 +11,9 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ebbtide.lake.lifecycle.planning import ONLY_WORLD
 from ebbtide.lake.lifecycle.references import references
 from ebbtide.lake.metadata.ranges import range_table
-from ebbtide.lake.metadata.world import World
+from ebbtide.lake.metadata.world import ONLY_WORLD, World
 from ebbtide.rules.instant import to_micros
 from ebbtide.store.address import canonical_column
 from ebbtide.store.base import StoreSpec

@@ -12,7 +12,7 @@ import tempfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from pyspark.sql import functions as f
 from ebbtide.engine.deciding import decisions_at
 from ebbtide.engine.layers import TOUCHED
 from ebbtide.lake.catalog.model import Commit, StagedRange
-from ebbtide.lake.catalog.ranges import COMMITTED, ENTRIES, STAGED, write_metarange, write_range
+from ebbtide.lake.catalog.ranges import COMMITTED, ENTRIES, METADATA, STAGED, write_metarange, write_range
 from ebbtide.lake.lifecycle.commits import PotentialCommit, potential_commits
 from ebbtide.lake.lifecycle.increments import refreshed, visited
 from ebbtide.lake.lifecycle.memory import rules_of
@@ -32,16 +32,27 @@ from ebbtide.lake.lifecycle.references import references
 from ebbtide.lake.lifecycle.standings import standings
 from ebbtide.lake.metadata.ranges import range_table
 from ebbtide.lake.metadata.world import World
+from ebbtide.lake.retention.references import every_reference
+from ebbtide.lake.together import together
+from ebbtide.lake.uncommitted.references import Scope, referenced
+from ebbtide.lake.uncommitted.standings import garbage_standings
 from ebbtide.lake.world_document import WorldDocument, WrittenEntry
-from ebbtide.plan.decision import Decision
+from ebbtide.plan.decision import Collector, Decision
 from ebbtide.rules.instant import format_instant, to_micros
+from ebbtide.rules.lake_policy import LakePolicy
+from ebbtide.store.address import canonical, is_inside
 from ebbtide.store.base import Store, StoreSpec
 from ebbtide.store.opening import open_store
+from ebbtide.tables.antijoin import without
+from ebbtide.tables.contracts import UPLOADS
+from ebbtide.tables.digest import address_hash
 
 Case = tuple[WorldDocument, datetime]
 """A world, and the time at which it is judged."""
 
 _KEYS_A_RANGE = 3
+_LISTED = "world int, address string, size long, last_modified timestamp, grace long"
+_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
@@ -61,10 +72,12 @@ class Simulated:
     current_rules: list[CurrentRule]
     potential_commits: list[PotentialCommit]
     decisions: list[dict[str, Any]]
+    missing: list[str] | None = None
+    """What is referenced and not listed: a real run would stop at it; None if nothing was listed."""
 
     def to_plain(self) -> dict[str, Any]:
         """Give the public JSON form, sorted."""
-        return {
+        plain = {
             "policy_table": [_plain_row(row) for row in self.policy_table],
             "current_rules": [_plain_row(rule) for rule in self.current_rules],
             "potential_commits": [
@@ -75,6 +88,7 @@ class Simulated:
                     "address": row["address"],
                     "paths": row["paths"],
                     "matched_rules": row["rules"],
+                    "collector": row["collector"],
                     "deadline": format_instant(row["deadline"]),
                 }
                 for row in self._with(Decision.DUE)
@@ -85,11 +99,13 @@ class Simulated:
                     "paths": row["paths"],
                     "reason": row["reason"],
                     "by": row["held_by"],
+                    "collector": row["collector"],
                     "deadline": format_instant(row["deadline"]),
                 }
                 for row in self._with(Decision.HELD)
             ],
         }
+        return plain if self.missing is None else plain | {"missing": self.missing}
 
     def addresses(self, decision: Decision) -> list[str]:
         """List the addresses with this decision, sorted."""
@@ -106,8 +122,9 @@ def simulate(spark: SparkSession, cases: Sequence[Case]) -> list[Simulated]:
         return []
     with tempfile.TemporaryDirectory(prefix="ebbtide-worlds-") as scratch:
         worlds = _worlds(Path(scratch), dict(enumerate(cases)), None)
-        judged = standings(references(range_table(spark, worlds), worlds), worlds)
-        found = _simulated(dict(enumerate(cases)), worlds, judged)
+        ranges = range_table(spark, worlds).localCheckpoint()
+        judged = standings(references(ranges, worlds), worlds)
+        found = _simulated(dict(enumerate(cases)), worlds, ranges, judged)
     return [found[number] for number in range(len(cases))]
 
 
@@ -124,7 +141,8 @@ def simulate_histories(spark: SparkSession, histories: Sequence[Sequence[Case]])
             cases = {n: history[step] for n, history in enumerate(histories) if step < len(history)}
             worlds = _worlds(Path(scratch), cases, Path(scratch) / "references")
             before = _advanced(spark, worlds, before, Path(scratch) / f"step-{step}")
-            for number, simulated in _simulated(cases, worlds, before.standings).items():
+            judged = _simulated(cases, worlds, before.ranges, before.standings)
+            for number, simulated in judged.items():
                 found[number].append(simulated)
     return found
 
@@ -145,11 +163,21 @@ def _advanced(
 
 
 def _simulated(
-    cases: Mapping[int, Case], worlds: Mapping[int, World], judged: DataFrame
+    cases: Mapping[int, Case],
+    worlds: Mapping[int, World],
+    ranges: DataFrame,
+    judged: DataFrame,
 ) -> dict[int, Simulated]:
-    """Decide by standings, and say what else the seed's steps give for each world."""
+    """Ask the other collectors too, decide, and say what else the seed's steps give for each world."""
     found: dict[int, list[dict[str, Any]]] = {number: [] for number in cases}
-    for row in _decisions(judged, worlds).toArrow().to_pylist():
+    documents = {number: document for number, (document, _) in cases.items()}
+    parts = [judged]
+    if any(world.retention for world in worlds.values()):
+        parts.append(standings(every_reference(ranges, worlds), worlds, collector=Collector.RETENTION))
+    if any(Collector.UNCOMMITTED in document.collect for document in documents.values()):
+        parts.append(_garbage(documents, worlds, ranges))
+    touched = together([part.where(f.col("kind") == TOUCHED) for part in parts])
+    for row in _decisions(touched, worlds).toArrow().to_pylist():
         found[row["world"]].append(row)
     return {n: _outcome(document, worlds[n], found[n]) for n, (document, _) in cases.items()}
 
@@ -158,8 +186,35 @@ def _decisions(judged: DataFrame, worlds: Mapping[int, World]) -> DataFrame:
     """Decide on every address that a rule touches, each world at its own time."""
     times = [(number, to_micros(world.now)) for number, world in worlds.items()]
     clocks = judged.sparkSession.createDataFrame(times, "world int, now long")
-    touched = judged.where(f.col("kind") == TOUCHED).join(f.broadcast(clocks), "world")
-    return decisions_at(touched, f.col("now"))
+    return decisions_at(judged.join(f.broadcast(clocks), "world"), f.col("now"))
+
+
+def _garbage(
+    documents: Mapping[int, WorldDocument], worlds: Mapping[int, World], ranges: DataFrame
+) -> DataFrame:
+    """Subtract what is referenced from what each world's store lists; here every object is a data object."""
+    rows = [
+        (number, canonical(address, None), found.size, found.last_modified, document.grace // _MICROSECOND)
+        for number, document in documents.items()
+        if Collector.UNCOMMITTED in document.collect
+        for address, found in document.objects.items()
+    ]
+    listed = ranges.sparkSession.createDataFrame(rows, _LISTED).withColumn("hash", address_hash("address"))
+    objects = listed.where(~f.col("address").startswith(METADATA)).dropDuplicates(["world", "hash"])
+    garbage = without(objects, referenced(ranges, worlds, Scope()), on=("world", "hash"))
+    uploads = ranges.sparkSession.createDataFrame([], UPLOADS.schema)
+    branch = f.lit(None).cast("string")
+    return garbage_standings(garbage, uploads, f.col("grace"), branch, f.col("world"))
+
+
+def _missing(document: WorldDocument) -> list[str] | None:
+    """Name what is referenced and not listed."""
+    if Collector.UNCOMMITTED not in document.collect:
+        return None
+    held = [*(commit.entries for commit in document.commits), *document.staged.values()]
+    named = {canonical(entry.address, None) for entries in held for entry in entries.values()}
+    listed = {canonical(address, None) for address in document.objects}
+    return sorted(address for address in named - listed if is_inside(address))
 
 
 def _outcome(document: WorldDocument, world: World, decisions: list[dict[str, Any]]) -> Simulated:
@@ -167,7 +222,8 @@ def _outcome(document: WorldDocument, world: World, decisions: list[dict[str, An
     runs = [*document.runs, PolicyRun(run_id, world.now, world.policy, succeeded=False)]
     table = policy_table(runs)
     rules = current_rules(table, run_id, [run.run_id for run in runs if run.succeeded])
-    return Simulated(table, rules, potential_commits(world.commits, world.branches, rules), decisions)
+    potential = potential_commits(world.commits, world.branches, rules)
+    return Simulated(table, rules, potential, decisions, _missing(document))
 
 
 def _worlds(folder: Path, cases: Mapping[int, Case], references: Path | None) -> dict[int, World]:
@@ -193,12 +249,13 @@ def _world(store: Store, document: WorldDocument, now: datetime) -> World:
     return World(
         store=store.spec,
         namespace=None,
-        policy=document.policy,
+        policy=document.policy if Collector.LIFECYCLE in document.collect else LakePolicy(()),
         now=now,
         commits=commits,
         branches=document.branches,
         tags=document.tags,
         staged=staged,
+        retention=document.retention if Collector.RETENTION in document.collect else None,
     )
 
 

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
-from ebbtide.errors import BadInput, WorldError
+from ebbtide.errors import WorldError
+from ebbtide.lake import world_fields as expect
 from ebbtide.lake.lifecycle.policies import PolicyRun
+from ebbtide.plan.decision import Collector
 from ebbtide.rules.documents import nearest
-from ebbtide.rules.instant import parse_instant
 from ebbtide.rules.lake_policy import LakePolicy
 from ebbtide.rules.lake_policy_parser import lake_policy
+from ebbtide.rules.retention import RetentionRules, retention_rules
 from ebbtide.store.address import canonical
 
-FIELDS = ("policy", "branches", "tags", "commits", "staged", "runs")
+FIELDS = (
+    "policy",
+    "branches",
+    "tags",
+    "commits",
+    "staged",
+    "runs",
+    "retention",
+    "objects",
+    "grace_hours",
+    "collect",
+)
+_GRACE_HOURS = 24
 
 
 @dataclass(frozen=True)
@@ -38,6 +53,14 @@ class WrittenCommit:
 
 
 @dataclass(frozen=True)
+class WrittenObject:
+    """What the store says of an object, whether anything refers to it or not."""
+
+    last_modified: datetime
+    size: int
+
+
+@dataclass(frozen=True)
 class WorldDocument:
     """A whole written world."""
 
@@ -47,17 +70,57 @@ class WorldDocument:
     commits: tuple[WrittenCommit, ...]
     staged: Mapping[str, Mapping[str, WrittenEntry]]
     runs: tuple[PolicyRun, ...]
+    retention: RetentionRules | None = None
+    objects: Mapping[str, WrittenObject] = field(default_factory=lambda: MappingProxyType({}))
+    """What the store lists, by address."""
+    grace: timedelta = timedelta(hours=_GRACE_HOURS)
+    """For how long an object that nothing refers to may still be on its way into a commit."""
+    collect: tuple[Collector, ...] = (Collector.LIFECYCLE,)
+    """Who judges the world, in the order in which they are asked."""
 
 
 def world_document(data: Any) -> WorldDocument:
     """Check plain data, as JSON gives it, and make a world of it."""
-    world = _table("the world", data)
+    world = expect.table("the world", data)
     for name in world:
         if name not in FIELDS:
             raise WorldError(f"the world has an unknown field {name!r}", fix=nearest(name, FIELDS))
-    if "policy" not in world:
+    collect = expect.collectors("collect", world.get("collect", [Collector.LIFECYCLE]))
+    commits = _commits(world.get("commits", []))
+    known = {commit.id for commit in commits}
+    branches = _refs("branches", world.get("branches", {}), known)
+    return WorldDocument(
+        policy=_policy(world, collect),
+        branches=branches,
+        tags=_refs("tags", world.get("tags", {}), known),
+        commits=commits,
+        staged=_staged(world.get("staged", {}), branches),
+        runs=tuple(_run(i, row) for i, row in enumerate(expect.rows("runs", world.get("runs", [])))),
+        retention=_retention(world, collect),
+        objects=_objects(world.get("objects", {})),
+        grace=expect.hours("grace_hours", world.get("grace_hours", _GRACE_HOURS)),
+        collect=collect,
+    )
+
+
+def _policy(world: Mapping[str, Any], collect: tuple[Collector, ...]) -> LakePolicy:
+    if "policy" in world:
+        return lake_policy(world["policy"])
+    if Collector.LIFECYCLE in collect:
         raise WorldError("the world has no policy", fix='add "policy": {"rule1": {...}}')
-    commits = tuple(_commit(i, row) for i, row in enumerate(_list("commits", world.get("commits", []))))
+    return LakePolicy(())
+
+
+def _retention(world: Mapping[str, Any], collect: tuple[Collector, ...]) -> RetentionRules | None:
+    if "retention" in world:
+        return retention_rules(world["retention"])
+    if Collector.RETENTION in collect:
+        raise WorldError("the world has no retention", fix='add "retention": {"default_days": 5}')
+    return None
+
+
+def _commits(data: Any) -> tuple[WrittenCommit, ...]:
+    commits = tuple(_commit(i, row) for i, row in enumerate(expect.rows("commits", data)))
     known = {commit.id for commit in commits}
     if len(known) != len(commits):
         raise WorldError("two commits have the same id", fix="give every commit an id of its own")
@@ -65,19 +128,11 @@ def world_document(data: Any) -> WorldDocument:
         for parent in commit.parents:
             if parent not in known:
                 raise WorldError(f"commit {commit.id!r} has an unknown parent {parent!r}")
-    branches = _refs("branches", world.get("branches", {}), known)
-    return WorldDocument(
-        policy=lake_policy(world["policy"]),
-        branches=branches,
-        tags=_refs("tags", world.get("tags", {}), known),
-        commits=commits,
-        staged=_staged(world.get("staged", {}), branches),
-        runs=tuple(_run(i, row) for i, row in enumerate(_list("runs", world.get("runs", [])))),
-    )
+    return commits
 
 
 def _refs(what: str, data: Any, known: set[str]) -> dict[str, str]:
-    refs = _table(what, data)
+    refs = expect.table(what, data)
     for name, commit in refs.items():
         if commit not in known:
             raise WorldError(
@@ -89,26 +144,21 @@ def _refs(what: str, data: Any, known: set[str]) -> dict[str, str]:
 
 def _commit(index: int, data: Any) -> WrittenCommit:
     where = f"commits[{index}]"
-    row = _table(where, data)
-    for name in row:
-        if name not in ("id", "parents", "created", "entries"):
-            raise WorldError(
-                f"{where}: unknown field {name!r}", fix=nearest(name, ("id", "parents", "created", "entries"))
-            )
+    row = expect.row(where, data, ("id", "parents", "created", "entries"))
     commit_id = row.get("id")
     if not isinstance(commit_id, str) or not commit_id:
         raise WorldError(f"{where} has no id", fix='add "id": "c1"')
-    parents = _list(f"{where}.parents", row.get("parents", []))
+    parents = expect.rows(f"{where}.parents", row.get("parents", []))
     return WrittenCommit(
         commit_id,
         tuple(str(parent) for parent in parents),
-        _time(f"{where}.created", row.get("created")),
+        expect.moment(f"{where}.created", row.get("created")),
         _entries(f"{where}.entries", row.get("entries", {})),
     )
 
 
 def _staged(data: Any, branches: Mapping[str, str]) -> dict[str, Mapping[str, WrittenEntry]]:
-    staged = _table("staged", data)
+    staged = expect.table("staged", data)
     for branch in staged:
         if branch not in branches:
             raise WorldError(f"staged: there is no branch {branch!r}", fix=nearest(branch, branches))
@@ -116,29 +166,33 @@ def _staged(data: Any, branches: Mapping[str, str]) -> dict[str, Mapping[str, Wr
 
 
 def _entries(where: str, data: Any) -> dict[str, WrittenEntry]:
-    return {key: _entry(f"{where}[{key!r}]", row) for key, row in _table(where, data).items()}
+    return {key: _entry(f"{where}[{key!r}]", row) for key, row in expect.table(where, data).items()}
 
 
 def _entry(where: str, data: Any) -> WrittenEntry:
-    row = _table(where, data)
-    for name in row:
-        if name not in ("address", "created", "size"):
-            raise WorldError(
-                f"{where}: unknown field {name!r}", fix=nearest(name, ("address", "created", "size"))
-            )
+    row = expect.row(where, data, ("address", "created", "size"))
     address = row.get("address")
     if not isinstance(address, str):
         raise WorldError(f"{where} has no address", fix='add "address": "1"')
-    size = row.get("size", 0)
-    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        raise WorldError(f"{where}: size is {size!r}", fix="write a whole number of bytes")
+    size = expect.size(where, row.get("size", 0))
     canonical(address, None)
-    return WrittenEntry(address, _time(f"{where}.created", row.get("created")), size)
+    return WrittenEntry(address, expect.moment(f"{where}.created", row.get("created")), size)
+
+
+def _objects(data: Any) -> dict[str, WrittenObject]:
+    found = {}
+    for address, plain in expect.table("objects", data).items():
+        where = f"objects[{address!r}]"
+        row = expect.row(where, plain, ("last_modified", "size"))
+        canonical(address, None)
+        last_modified = expect.moment(f"{where}.last_modified", row.get("last_modified"))
+        found[address] = WrittenObject(last_modified, expect.size(where, row.get("size", 0)))
+    return found
 
 
 def _run(index: int, data: Any) -> PolicyRun:
     where = f"runs[{index}]"
-    row = _table(where, data)
+    row = expect.table(where, data)
     run_id = row.get("run_id")
     if isinstance(run_id, bool) or not isinstance(run_id, int):
         raise WorldError(f"{where}: run_id is {run_id!r}", fix="write a whole number")
@@ -146,25 +200,4 @@ def _run(index: int, data: Any) -> PolicyRun:
     if not isinstance(succeeded, bool):
         raise WorldError(f"{where}: succeeded is {succeeded!r}", fix="write true or false")
     policy = lake_policy(row.get("policy"))
-    return PolicyRun(run_id, _time(f"{where}.now", row.get("now")), policy, succeeded)
-
-
-def _time(where: str, value: Any) -> datetime:
-    if not isinstance(value, str):
-        raise WorldError(f"{where} is {value!r}", fix="write a time such as 1998-01-20T00:00:00Z")
-    try:
-        return parse_instant(value)
-    except BadInput as wrong:
-        raise WorldError(f"{where}: {wrong.what}", fix=wrong.fix) from None
-
-
-def _table(where: str, data: Any) -> dict[str, Any]:
-    if not isinstance(data, dict):
-        raise WorldError(f"{where} is not a table", fix="write {...}")
-    return data
-
-
-def _list(where: str, data: Any) -> list[Any]:
-    if not isinstance(data, list):
-        raise WorldError(f"{where} is not a list", fix="write [...]")
-    return data
+    return PolicyRun(run_id, expect.moment(f"{where}.now", row.get("now")), policy, succeeded)

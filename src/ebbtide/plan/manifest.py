@@ -35,6 +35,7 @@ class Summary:
     by_branch: tuple[Tally, ...] = ()
     by_age: tuple[Tally, ...] = ()
     held_by_reason: tuple[Tally, ...] = ()
+    by_collector: tuple[Tally, ...] = ()
 
 
 @dataclass(frozen=True)

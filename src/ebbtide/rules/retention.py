@@ -50,9 +50,11 @@ def retention_rules(data: Any) -> RetentionRules:
         if name not in FIELDS:
             raise PolicyError(f"retention: unknown field {name!r}", fix=nearest(str(name), FIELDS))
     default = data.get("default_days")
-    named = data.get("branch_days") or {}
-    if not isinstance(named, dict):
-        raise PolicyError("retention: branch_days is not a table", fix='write "branch_days": {"main": 90}')
+    named = {} if data.get("branch_days") is None else data["branch_days"]
+    if not isinstance(named, dict) or "" in named:
+        raise PolicyError(
+            "retention: branch_days is not a table of branches", fix='write "branch_days": {"main": 90}'
+        )
     if default is None and not named:
         raise PolicyError(
             "retention has neither default_days nor branch_days",

@@ -100,12 +100,13 @@ def canonical(address: str, namespace: str | None) -> str:
     return _relative(place.parts[depth:], address)
 
 
-def canonical_column(addresses: Any, namespace: str | None) -> Any:
+def canonical_column(addresses: Any, namespace: str | None, *, odd_as_null: bool = False) -> Any:
     """
     Give `canonical` of every address in an Arrow array, in order; one bad address raises AddressError.
 
     One regular expression proves that nearly all are plain already; only the rest, without their
-    duplicates, take the slow road.
+    duplicates, take the slow road. What is listed, unlike what is referenced, may be named anyhow: with
+    `odd_as_null` a name without canonical form gives null.
     """
     column = _one_array(addresses)
     if column.null_count:
@@ -118,7 +119,7 @@ def canonical_column(addresses: Any, namespace: str | None) -> Any:
     odd = pc.invert(pc.match_substring_regex(short, _PLAIN))
     if not pc.any(odd, min_count=0).as_py():
         return short
-    return pc.replace_with_mask(short, odd, _one_by_one(column.filter(odd), namespace))
+    return pc.replace_with_mask(short, odd, _one_by_one(column.filter(odd), namespace, odd_as_null))
 
 
 def canonical_namespace(url: str) -> str:
@@ -171,7 +172,7 @@ def _without_namespace(column: Any, namespace: str) -> Any:
     return short
 
 
-def _one_by_one(odd: Any, namespace: str | None) -> Any:
+def _one_by_one(odd: Any, namespace: str | None, odd_as_null: bool) -> Any:  # noqa: FBT001
     """Take the slow road for the addresses that are not plain, each distinct one once."""
     distinct = odd.unique()
     try:
@@ -182,8 +183,17 @@ def _one_by_one(odd: Any, namespace: str | None) -> Any:
             why="its text differs from reader to reader",
             fix="look at where this column was read from",
         ) from None
-    fixed = pa.array([canonical(text, namespace) for text in texts], odd.type)
+    form = _canonical_or_none if odd_as_null else canonical
+    fixed = pa.array([form(text, namespace) for text in texts], odd.type)
     return fixed.take(pc.index_in(odd, value_set=distinct))
+
+
+def _canonical_or_none(address: str, namespace: str | None) -> str | None:
+    """Give the canonical form if there is one."""
+    try:
+        return canonical(address, namespace)
+    except AddressError:
+        return None
 
 
 @lru_cache(maxsize=64)

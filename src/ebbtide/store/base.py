@@ -76,6 +76,15 @@ class Store(Protocol):
         A listing that fails half-way raises; it never just ends early.
         """
 
+    def children(self, prefix: str) -> Iterator[str]:
+        """
+        Stream the names directly below a folder, in key order: objects as they are, folders with a slash.
+
+        The prefix is empty or ends in a slash, and names are relative to it; a folder comes once, however
+        much it holds. One that is not there has no children, and one that just lost its last object may be
+        given for a while, without any. Like a listing, this raises where it fails.
+        """
+
     def stat(self, key: str) -> ObjectInfo:
         """Describe one object; NotFound if there is none."""
 

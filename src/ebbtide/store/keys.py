@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ebbtide.errors import AddressError
+from ebbtide.errors import AddressError, BadInput
 
 
 def key_problem(key: str) -> str:
@@ -30,4 +30,14 @@ def check_key(key: str) -> None:
             f"{key!r} is no usable key",
             why=problem,
             fix="name the object as the listing names it",
+        )
+
+
+def check_folder(prefix: str) -> None:
+    """Raise BadInput for a prefix that names no whole folder: names are cut off at its end."""
+    if prefix and not prefix.endswith("/"):
+        raise BadInput(
+            f"{prefix!r} is no folder",
+            why="the children of a folder are named from its last slash on",
+            fix=f"write {prefix + '/'!r}, or nothing for the root",
         )

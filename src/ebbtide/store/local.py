@@ -21,9 +21,9 @@ from ebbtide.store.base import (
     RecordBatch,
     StoreSpec,
 )
-from ebbtide.store.keys import check_key
+from ebbtide.store.keys import check_folder, check_key
 from ebbtide.store.listing import listing_batch
-from ebbtide.store.local_walk import TEMPORARY, walk
+from ebbtide.store.local_walk import TEMPORARY, children, walk
 
 _ROWS = 16_384
 _TRIES = 100
@@ -59,6 +59,16 @@ class LocalStore:
                 [info.st_mtime_ns // 1000 for _, info in rows],
                 [_etag(info) for _, info in rows],
             )
+
+    def children(self, prefix: str) -> Iterator[str]:
+        """
+        Stream the names in one folder; what stops a listing stops this too.
+
+        An empty folder is none. One that holds nothing but empty folders is given all the same: to know
+        better takes a walk, and none of our deletes leaves one behind.
+        """
+        check_folder(prefix)
+        yield from children(self._root, prefix)
 
     def stat(self, key: str) -> ObjectInfo:
         """Describe one file; a folder is no object."""

@@ -21,15 +21,31 @@ def walk(root: str, prefix: str, start_after: str) -> Iterator[Found]:
     Symbolic links and special files raise: following them may leave the root, and skipping them may hide
     the name by which a live object is reached.
     """
+    _check_root(root)
+    folder = prefix[: prefix.rfind("/") + 1]
+    if _is_real_folder(root, folder):
+        yield from _walk_folder(root, folder, prefix, start_after)
+
+
+def children(root: str, folder: str) -> Iterator[str]:
+    """Stream the names of what lies directly in a folder, but for folders without anything in them."""
+    _check_root(root)
+    if not _is_real_folder(root, folder):
+        return
+    for name, entry in _entries(root, folder):
+        is_folder = name.endswith("/")
+        if _holds_something(root, folder + name) if is_folder else _regular(entry) is not None:
+            yield name
+
+
+def _check_root(root: str) -> None:
+    """Refuse a root that is not there."""
     if not os.path.isdir(root):
         raise NotFound(
             f"there is no folder {root!r}",
             why="a missing folder is not an empty one",
             fix="check the address of the store, and that the disk is mounted",
         )
-    folder = prefix[: prefix.rfind("/") + 1]
-    if _is_real_folder(root, folder):
-        yield from _walk_folder(root, folder, prefix, start_after)
 
 
 def _is_real_folder(root: str, folder: str) -> bool:
@@ -64,13 +80,9 @@ def _walk_folder(root: str, folder: str, prefix: str, start_after: str) -> Itera
                 continue  # every key in here begins with this one, so all lie before start_after
             yield from _walk_folder(root, key, prefix, start_after)
         elif key.startswith(prefix) and key > start_after:
-            try:
-                found = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:
-                continue  # deleted since the folder was read
-            if not stat.S_ISREG(found.st_mode):
-                _refuse(entry.path)
-            yield key, found
+            found = _regular(entry)
+            if found is not None:
+                yield key, found
 
 
 def _entries(root: str, folder: str) -> list[tuple[str, os.DirEntry[str]]]:
@@ -89,12 +101,39 @@ def _entries(root: str, folder: str) -> list[tuple[str, os.DirEntry[str]]]:
             raise StoreError(f"{root!r} vanished while it was listed") from None
         return []  # emptied and removed since its parent was read
     except OSError as error:
-        raise StoreError(
-            f"cannot list {root}/{folder}",
-            why=f"{error.strerror}, and a listing with holes is worse than none",
-            fix="let this user read every folder of the store",
-        ) from None
+        raise _unreadable(root, folder, error) from None
     found.sort(key=lambda pair: pair[0])
+    return found
+
+
+def _holds_something(root: str, folder: str) -> bool:
+    """Look for a first name in a folder, whatever it is."""
+    try:
+        with os.scandir(f"{root}/{folder}") as entries:
+            return next(entries, None) is not None
+    except FileNotFoundError:
+        return False  # emptied and removed since its parent was read
+    except OSError as error:
+        raise _unreadable(root, folder, error) from None
+
+
+def _unreadable(root: str, folder: str, error: OSError) -> StoreError:
+    """Make the error for a folder that cannot be read."""
+    return StoreError(
+        f"cannot list {root}/{folder}",
+        why=f"{error.strerror}, and a listing with holes is worse than none",
+        fix="let this user read every folder of the store",
+    )
+
+
+def _regular(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """Describe a regular file and refuse all else; None if it was deleted since its folder was read."""
+    try:
+        found = entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        _refuse(entry.path)
     return found
 
 

@@ -12,7 +12,7 @@ from boto3.s3.transfer import TransferConfig
 from ebbtide.store.address import locate
 from ebbtide.store.backoff import Backoff
 from ebbtide.store.base import DeleteRequest, DeleteResult, ObjectInfo, RecordBatch, StoreSpec
-from ebbtide.store.keys import check_key
+from ebbtide.store.keys import check_folder, check_key
 from ebbtide.store.listing import LISTING_SCHEMA, listing_batch
 from ebbtide.store.s3_client import FAILURES, S3Options, call, connect, fail
 from ebbtide.store.s3_delete import Deleter
@@ -55,6 +55,13 @@ class S3Store:
         if start_after:
             table = table.filter(pc.greater(table["key"], start_after))
         yield from table.to_batches(max_chunksize=_ROWS)
+
+    def children(self, prefix: str) -> Iterator[str]:
+        """Stream the names below a folder in key order; its own marker has no name there and is left out."""
+        check_folder(prefix)
+        whole = self._root + prefix
+        found = self._names(whole) if self._ordered else sorted(set(self._names(whole)))
+        yield from (name[len(whole) :] for name in found if name != whole)
 
     def stat(self, key: str) -> ObjectInfo:
         """Describe one object by a HEAD request."""
@@ -108,10 +115,18 @@ class S3Store:
         """Stream the pages as batches with keys below the root."""
         whole = self._root + prefix
         last = after = self._root + start_after if start_after else ""
-        for page in pages(self._client, self._bucket, whole, after, self._backoff):
+        for page in pages(self._client, self._bucket, whole, self._backoff, start_after=after):
             if self._ordered:
-                last = check_order(page, last)
+                last = check_order(page.keys, last)
             yield self._batch(page)
+
+    def _names(self, folder: str) -> Iterator[str]:
+        """Stream the whole names one step below a folder, as the pages have them."""
+        last = ""
+        for page in pages(self._client, self._bucket, folder, self._backoff, delimiter="/"):
+            if self._ordered:
+                last = check_order(page.names, last)
+            yield from page.names
 
     def _batch(self, page: Page) -> RecordBatch:
         """Cut the root off the keys of a page; a marker of the root itself has no key left."""

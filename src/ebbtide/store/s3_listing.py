@@ -8,7 +8,7 @@ the objects out of a page first; signing, proxies, certificates and errors stay 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -28,12 +28,18 @@ _PAGE = "EbbtidePage"
 
 @dataclass
 class Page:
-    """The columns of one page of a listing, with whole keys."""
+    """The columns of one page of a listing, with whole keys, and the folders that stand for more keys."""
 
     keys: list[str]
     sizes: list[int]
     micros: list[int]
     etags: list[str | None]
+    folders: list[str]
+
+    @property
+    def names(self) -> list[str]:
+        """The keys and the folders together, in key order; the server gives them apart."""
+        return sorted({*self.keys, *self.folders}) if self.folders else self.keys
 
 
 def speed_up(client: S3Client) -> None:
@@ -52,7 +58,10 @@ def _take_objects(response_dict: dict[str, Any], customized_response_dict: dict[
     space = root.tag.removesuffix("ListBucketResult")
     contents = root.findall(f"{space}Contents")
     encoded = root.findtext(f"{space}EncodingType") == "url"
-    customized_response_dict[_PAGE] = _columns(contents, space, encoded=encoded)
+    page = _columns(contents, space, encoded=encoded)
+    for element in root.iterfind(f"{space}CommonPrefixes/{space}Prefix"):
+        page.folders.append(_text(element.text or "", encoded=encoded))
+    customized_response_dict[_PAGE] = page
     for element in contents:
         root.remove(element)
     response_dict["body"] = ET.tostring(root)
@@ -60,28 +69,45 @@ def _take_objects(response_dict: dict[str, Any], customized_response_dict: dict[
 
 def _columns(contents: list[ET.Element], space: str, *, encoded: bool) -> Page:
     """Read the objects of a page into columns."""
-    page = Page([], [], [], [])
+    page = Page([], [], [], [], [])
     for element in contents:
         said = {child.tag: child.text or "" for child in element}
-        key = said[f"{space}Key"]
-        page.keys.append(unquote_plus(key, errors="strict") if encoded else key)
+        page.keys.append(_text(said[f"{space}Key"], encoded=encoded))
         page.sizes.append(int(said[f"{space}Size"]))
         page.micros.append(to_micros(datetime.fromisoformat(said[f"{space}LastModified"])))
         page.etags.append(said.get(f"{space}ETag", "").strip('"') or None)
     return page
 
 
-def pages(client: S3Client, bucket: str, prefix: str, start_after: str, backoff: Backoff) -> Iterator[Page]:
-    """Stream the pages of a listing; a page that cannot be had, or is not what was asked for, raises."""
-    more: dict[str, str] = {"StartAfter": start_after} if start_after else {}
+def _text(key: str, *, encoded: bool) -> str:
+    """Undo the encoding that lets a key with any character pass through XML."""
+    return unquote_plus(key, errors="strict") if encoded else key
+
+
+def pages(
+    client: S3Client,
+    bucket: str,
+    prefix: str,
+    backoff: Backoff,
+    *,
+    start_after: str = "",
+    delimiter: str = "",
+) -> Iterator[Page]:
+    """
+    Stream the pages of a listing; a page that cannot be had, or is not what was asked for, raises.
+
+    With a delimiter, keys that have it after the prefix are given as the folder up to it.
+    """
+    asked: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, "EncodingType": "url"}
+    if delimiter:
+        asked["Delimiter"] = delimiter
+    more = {"StartAfter": start_after} if start_after else {}
     tokens: set[int] = set()
     while True:
         try:
             answer: Any = call(
                 backoff,
-                lambda more=more: client.list_objects_v2(  # type: ignore[misc]
-                    Bucket=bucket, Prefix=prefix, EncodingType="url", **more
-                ),
+                lambda more=more: client.list_objects_v2(**asked, **more),  # type: ignore[misc]
             )
         except FAILURES as error:
             fail(error, f"the listing of {bucket}/{prefix}")
@@ -90,7 +116,7 @@ def pages(client: S3Client, bucket: str, prefix: str, start_after: str, backoff:
         page = answer.get(_PAGE)
         if page is None or "IsTruncated" not in answer:
             raise _nonsense(bucket, "no listing")
-        if not all(key.startswith(prefix) for key in page.keys):
+        if not _answers(page, prefix, delimiter):
             raise _nonsense(bucket, "keys that were not asked for")
         yield page
         if not answer["IsTruncated"]:
@@ -103,9 +129,19 @@ def pages(client: S3Client, bucket: str, prefix: str, start_after: str, backoff:
         more = {"ContinuationToken": token}
 
 
-def check_order(page: Page, last: str) -> str:
+def _answers(page: Page, prefix: str, delimiter: str) -> bool:
+    """Tell whether all on a page lies below the prefix, and with a delimiter no deeper than one step."""
+    if not all(key.startswith(prefix) for key in page.names):
+        return False
+    if not delimiter:
+        return not page.folders
+    # A folder's marker ends in the delimiter; it is an object, and some servers give it as one.
+    shallow = all(delimiter not in key[len(prefix) : -1] for key in page.names)
+    return shallow and all(folder.endswith(delimiter) and folder != prefix for folder in page.folders)
+
+
+def check_order(keys: Sequence[str], last: str) -> str:
     """Make sure that keys only grow; else `start_after` and split listings would lose objects unseen."""
-    keys = page.keys
     if keys and (keys[0] <= last or not all(map(operator.lt, keys, keys[1:]))):
         raise StoreError(
             "the store does not list in key order",

@@ -92,9 +92,18 @@ RANGES = Contract(
         referrer=t.StringType(),
         name=t.StringType(),
         days=t.ArrayType(t.IntegerType()),
+        until=t.TimestampType(),
+        keeper=t.StringType(),
+        why=t.StringType(),
+        lapses=t.BooleanType(),
     ),
 )
-"""One row for each range and policy class that reaches it; `name` is one branch or tag of that class."""
+"""
+One row for each range and policy class that reaches it; `name` is one branch or tag of that class.
+
+Where retention is asked for, `until` says how long commits of that class keep the range, and which and why;
+`lapses` whether any of them will let go of it.
+"""
 
 REFERENCES = Contract(
     "references",
@@ -128,6 +137,7 @@ STANDINGS = Contract(
         branches=STRINGS,
         size=t.LongType(),
         created=t.TimestampType(),
+        collector=t.StringType(),
         kind=t.StringType(),
     ),
 )
@@ -151,6 +161,7 @@ DECISIONS = Contract(
         branches=STRINGS,
         size=t.LongType(),
         created=t.TimestampType(),
+        collector=t.StringType(),
     ),
 )
 """One row for each item that a rule touched."""
@@ -166,6 +177,7 @@ PLAN = Contract(
         branches=STRINGS,
         size=t.LongType(),
         created=t.TimestampType(),
+        collector=t.StringType(),
         wave=t.IntegerType(),
     ),
 )
@@ -202,3 +214,9 @@ INVENTORY = Contract(
     ),
 )
 """What a store lists."""
+
+REFERENCED = Contract("referenced", _schema(world=t.IntegerType(), hash=t.LongType(), within=t.BooleanType()))
+"""Every address that anything references, maybe several times, and whether a listing must have met it."""
+
+UPLOADS = Contract("uploads", _schema(address=t.StringType(), expires=t.TimestampType()))
+"""Addresses that clients may still upload to and link."""

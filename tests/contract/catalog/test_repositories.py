@@ -60,20 +60,23 @@ def test_delete_forgets_everything_but_the_objects(catalog):
     catalog.get_physical_address("lake", "main", "c")
     catalog.create_tag("lake", "v1", "main")
     catalog.set_policy("lake", "rules: []", "yaml")
+    catalog.set_retention("lake", "default_days: 1", "yaml")
     store = catalog.store("lake")
     namespace = catalog.repository("lake").namespace
 
-    catalog.delete_repository("lake")
+    gone = catalog.delete_repository("lake")
 
     with pytest.raises(NotFound, match="no repository 'lake'"):
         catalog.branches("lake")
     assert store.read(entry.address) == b"1"
+    catalog.forget_retired(gone.uid)
     catalog.create_repository("lake", namespace)
     assert (
         list(catalog.ls("lake", "main")),
         catalog.tags("lake"),
         catalog.policy("lake"),
-    ) == ([], {}, None)
+        catalog.retention("lake"),
+    ) == ([], {}, None, None)
 
 
 @pytest.mark.parametrize("operation", ["delete_repository", "repository", "store", "snapshot"])
@@ -108,3 +111,41 @@ def test_a_policy_is_kept_as_it_is_written_with_all_before_it(catalog, clock):
         ("rules: []\n# é", "yaml", 1),
         ("{}", "json", 2),
     ]
+
+
+def test_retention_rules_are_kept_beside_the_policy(catalog):
+    """The catalog gives back the very text that was set last, and takes it for no policy."""
+    before = catalog.retention("lake")
+    catalog.set_policy("lake", "{}", "json")
+    catalog.set_policy("lake", "{}", "json")
+    sequence = catalog.sequence("lake")
+
+    versions = [catalog.set_retention("lake", f"default_days = {days}\n# é", "toml") for days in (1, 2)]
+
+    assert (None, [1, 2]) == (before, versions)
+    assert ("default_days = 2\n# é", "toml") == catalog.retention("lake")
+    assert ("{}", "json") == catalog.policy("lake")
+    assert sequence + 2 == catalog.sequence("lake")
+
+
+@pytest.mark.parametrize("operation", ["set_policy", "set_retention"])
+@pytest.mark.parametrize("text", ["a\0b", None, b"bytes"])
+def test_what_is_no_text_is_not_kept(catalog, operation, text):
+    """A text that a database cannot hold as it is, is refused."""
+    with pytest.raises(BadInput, match="no text"):
+        getattr(catalog, operation)("lake", text, "json")
+
+    assert (None, None) == (catalog.policy("lake"), catalog.retention("lake"))
+
+
+def test_a_database_without_the_newest_tables_gets_them(catalog, open_catalog, database_url):
+    """A catalog that was made before there were retention rules and retired repositories goes on."""
+    engine = sqlalchemy.create_engine(database_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE catalog_retentions")
+        connection.exec_driver_sql("DROP TABLE catalog_retired")
+    engine.dispose()
+
+    reopened = open_catalog()
+
+    assert (None, []) == (reopened.retention("lake"), reopened.retired())

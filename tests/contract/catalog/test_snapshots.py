@@ -97,3 +97,16 @@ def test_a_commit_takes_in_what_a_crashed_one_had_sealed(catalog):
     assert [entry.key for entry in catalog.ls("lake", "main~0")] == ["a", "b"]
     assert catalog.read("lake", "main~0", "b") == b"2"
     assert catalog.prepare_uncommitted("lake") == ()
+
+
+def test_a_snapshot_knows_branches_by_their_id(catalog):
+    """Every branch has its id there, and what is staged says on which branch: it is in the addresses too."""
+    catalog.create_branch("lake", "b/1", "main")
+    entry = catalog.upload("lake", "b/1", "k", b"")
+
+    found = catalog.snapshot("lake")
+
+    assert {"b/1", "main"} == set(found.branch_ids)
+    assert [found.branch_ids["b/1"]] == [staged.branch_id for staged in found.staged]
+    assert f"/branches/{found.branch_ids['b/1']}/" in entry.address
+    assert found.staged == catalog.prepare_uncommitted("lake", "b/1")

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from ebbtide.errors import NotFound, Refused
+from ebbtide.lake.catalog import tokens
 
 
 @pytest.fixture
@@ -94,15 +95,89 @@ def test_a_token_dies_with_its_branch(catalog):
         catalog.link_physical_address("lake", "b1", "k", made.token, size=0)
 
 
-def test_open_addresses_are_those_that_can_still_be_linked(catalog, issued, clock):
+def _open(catalog):
+    """Read the open uploads as (address, expiry), in order."""
+    rows = (row for page in catalog.open_uploads("lake") for row in page.to_pylist())
+    return sorted((row["address"], row["expires"]) for row in rows)
+
+
+def test_open_uploads_are_those_that_can_still_be_linked(catalog, issued, clock):
     """A run can ask which addresses wait for their link: not those linked or expired."""
     clock.advance(hours=12)
     linked = catalog.get_physical_address("lake", "main", "x")
     catalog.store("lake").write(linked.address, b"")
     catalog.link_physical_address("lake", "main", "x", linked.token, size=0)
     waiting = catalog.get_physical_address("lake", "main", "y")
-    both = catalog.open_addresses("lake")
+    both = _open(catalog)
     clock.advance(hours=12)
 
     assert sorted([(issued.address, issued.expires), (waiting.address, waiting.expires)]) == both
-    assert [(waiting.address, waiting.expires)] == catalog.open_addresses("lake")
+    assert [(waiting.address, waiting.expires)] == _open(catalog)
+
+
+def test_a_token_that_can_be_linked_is_open_to_the_last(catalog, issued, clock):
+    """A microsecond before its expiry a token is listed as open and still links."""
+    clock.advance(hours=24, microseconds=-1)
+    listed = _open(catalog)
+
+    entry = catalog.link_physical_address("lake", "main", "k", issued.token, size=5)
+
+    assert [(entry.address, issued.expires)] == listed
+    assert [] == _open(catalog)
+
+
+def test_a_token_that_expires_while_it_is_linked_is_refused(catalog, issued, clock, monkeypatch):
+    """The time that counts is that of the lock: what a run may take for expired is never linked after."""
+    real = catalog._check_uploaded
+
+    def slowly(*args):
+        real(*args)
+        clock.advance(hours=24)
+
+    monkeypatch.setattr(catalog, "_check_uploaded", slowly)
+
+    with pytest.raises(Refused, match="expired"):
+        catalog.link_physical_address("lake", "main", "k", issued.token, size=5)
+    assert () == catalog.prepare_uncommitted("lake")
+
+
+def test_what_is_linked_after_the_open_uploads_were_read_is_in_the_snapshot(catalog, issued):
+    """A run that asks for open uploads first and for a snapshot then misses no upload in flight."""
+    before = _open(catalog)
+    entry = catalog.link_physical_address("lake", "main", "k", issued.token, size=5)
+
+    snapshot = catalog.snapshot("lake")
+
+    assert [issued.address] == [address for address, _ in before] == [entry.address]
+    assert [("main", 1)] == [(staged.branch, staged.count) for staged in snapshot.staged]
+
+
+def test_open_uploads_come_in_pages_of_one_moment(catalog, monkeypatch):
+    """Tokens that are issued or used while the pages are read change nothing in them."""
+    monkeypatch.setattr(tokens, "PAGE", 4)
+    made = [catalog.get_physical_address("lake", "main", f"k{i}") for i in range(10)]
+    catalog.store("lake").write(made[-1].address, b"")
+    pages = catalog.open_uploads("lake")
+    first = next(pages)
+    catalog.get_physical_address("lake", "main", "late")
+    catalog.link_physical_address("lake", "main", "k9", made[-1].token, size=0)
+
+    rest = list(pages)
+
+    assert [4, 4, 2] == [page.num_rows for page in (first, *rest)]
+    assert {tokens.OPEN_UPLOADS} == {page.schema for page in (first, *rest)}
+    listed = [address for page in (first, *rest) for address in page.column("address").to_pylist()]
+    assert sorted(one.address for one in made) == sorted(listed)
+
+
+def test_open_uploads_are_of_one_repository(catalog, issued, tmp_path):
+    """Every branch counts, other repositories and branches that are gone do not."""
+    catalog.create_repository("other", str(tmp_path / "other"))
+    catalog.get_physical_address("other", "main", "k")
+    for branch in ("b1", "b2"):
+        catalog.create_branch("lake", branch, "main")
+    kept = catalog.get_physical_address("lake", "b1", "k")
+    catalog.get_physical_address("lake", "b2", "k")
+    catalog.delete_branch("lake", "b2")
+
+    assert sorted([issued.address, kept.address]) == [address for address, _ in _open(catalog)]

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from ebbtide.errors import AddressError, EbbtideError, NotFound
+from ebbtide.errors import AddressError, BadInput, EbbtideError, NotFound
 from ebbtide.plan.decision import Outcome
 from ebbtide.store.base import LISTING_COLUMNS, DeleteRequest, Store
 from ebbtide.store.listing import LISTING_SCHEMA
@@ -131,6 +131,62 @@ def test_a_listing_that_breaks_raises(rig):
 
     with pytest.raises(EbbtideError):
         keys_of(rig.store)
+
+
+def test_children_are_the_names_one_step_below(store):
+    """Objects come by their name, folders once with a slash, in key order; what lies deeper does not come."""
+    fill(store, ["a-b", "a/b", "a/c/d", "a/c/e/f", "a0", "ab/x", "b"])
+
+    assert ["a-b", "a/", "a0", "ab/", "b"] == list(store.children(""))
+    assert ["b", "c/"] == list(store.children("a/"))
+    assert ["d", "e/"] == list(store.children("a/c/"))
+
+
+@pytest.mark.parametrize("key", ODD_KEYS)
+def test_children_are_named_to_the_letter(store, key):
+    """Step by step along the children, every odd key is found as it was written."""
+    store.write(key, b"")
+    walked = ""
+    while not walked or walked.endswith("/"):
+        (name,) = store.children(walked)
+        walked += name
+
+    assert key == walked
+
+
+def test_a_folder_that_is_not_there_has_no_children(store):
+    """Neither a name that nobody wrote, nor that of an object, nor what was deleted has any."""
+    fill(store, ["a", "gone/x"])
+    store.delete([DeleteRequest("gone/x")])
+
+    assert [[], [], []] == [list(store.children(folder)) for folder in ("nothing/", "a/", "gone/")]
+
+
+def test_more_than_a_page_of_children(store):
+    """More than a thousand names come out once each, in order, objects and folders alike."""
+    names = sorted([f"{i:05d}/" if i % 2 else f"{i:05d}" for i in range(1007)])
+    fill(store, [f"p/{name}x" if name.endswith("/") else f"p/{name}" for name in names])
+
+    assert names == list(store.children("p/"))
+
+
+@pytest.mark.parametrize("prefix", ["a", "a/b", "/a"])
+def test_children_of_half_a_folder_are_refused(store, prefix):
+    """A prefix that does not end at a folder's slash is bad input, whatever it begins."""
+    store.write("a/b/c", b"")
+
+    with pytest.raises(BadInput, match="is no folder"):
+        list(store.children(prefix))
+
+
+def test_children_that_cannot_be_had_raise(rig):
+    """A folder that cannot be read never looks like an empty one."""
+    fill(rig.store, ["a/b", "c"])
+    rig.break_listing()
+
+    for prefix in ("", "a/"):
+        with pytest.raises(EbbtideError):
+            list(rig.store.children(prefix))
 
 
 def test_a_missing_object_is_not_found(store):

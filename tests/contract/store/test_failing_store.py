@@ -100,6 +100,24 @@ def test_a_listing_is_whole_or_raises(bench, preset, seeds, ordered):
     assert (preset == "skewed") == (not bench.met)
 
 
+@pytest.mark.parametrize("ordered", [True, False], ids=["ordered", "sorted-here"])
+@pytest.mark.parametrize(("preset", "seeds"), [("listing", 30), ("storm", 15)])
+def test_the_children_of_a_folder_are_whole_or_raise(bench, preset, seeds, ordered):
+    """However pages of folders overlap, repeat, are empty or break off, each name comes once, or none."""
+    bench.fill(*KEYS, *(f"e{number}" for number in range(5)))
+    store, whole = bench.store(ordered=ordered), []
+    expected = ["d0/", "d1/", "d2/", "e0", "e1", "e2", "e3", "e4"]
+
+    def act() -> bool:
+        listed: list[str] = []
+        whole.append(works(lambda: listed.extend(store.children(""))))
+        return not whole[-1] or expected == listed
+
+    assert [] == bench.wrong_seeds(preset, seeds, act)
+    assert any(whole)
+    assert bench.met
+
+
 def test_a_stale_listing_still_gives_each_key_once(bench):
     """Keys that are gone may be listed, new ones may not; what is old is always there, once and in order."""
     old, new = KEYS[:5], KEYS[5:]

@@ -42,6 +42,34 @@ def test_half_written_objects_are_not_listed(local_store, root):
     assert Outcome.FAILED == outcome(local_store, f"{TEMPORARY}/half")
 
 
+def test_children_are_no_temporary_and_no_empty_folders(local_store, root):
+    """What is no part of a listing is no child either, as far as one look into a folder tells."""
+    local_store.write("x", b"")
+    local_store.write(f"a/{TEMPORARY}/y", b"")
+    (root / "empty").mkdir()
+
+    assert ["a/", "x"] == list(local_store.children(""))
+    assert [f"{TEMPORARY}/"] == list(local_store.children("a/"))
+    assert [[], [], []] == [list(local_store.children(p)) for p in (f"{TEMPORARY}/", "empty/", "a/../")]
+
+
+def test_children_stop_where_a_listing_stops(local_store, root, tmp_path):
+    """Links, special files, names that are no UTF-8 and a missing root raise."""
+    local_store.write("pipes/x", b"")
+    os.mkfifo(root / "pipes" / "pipe")
+    local_store.write("bytes/x", b"")
+    with open(os.fsencode(root) + b"/bytes/\xff", "wb"):  # noqa: PTH123 (bytes)
+        pass
+    local_store.write("links/x", b"")
+    (root / "links" / "link").symlink_to(root / "pipes")
+
+    for folder in ("pipes/", "bytes/", "links/", "links/link/"):
+        with pytest.raises(StoreError):
+            list(local_store.children(folder))
+    with pytest.raises(NotFound, match="no folder"):
+        list(LocalStore(StoreSpec(str(tmp_path / "away"))).children(""))
+
+
 def test_a_failed_write_leaves_the_old_content_and_no_rest(local_store, root, monkeypatch):
     """If the disk fails at the last step, readers still see the old content and nothing lies around."""
     local_store.write("x", b"old")

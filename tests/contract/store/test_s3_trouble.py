@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from urllib.parse import parse_qs
 
@@ -49,6 +50,20 @@ def canned_page(*keys: str, more: str = ""):
     return answer
 
 
+def canned_folders(*keys: str, folders: Sequence[str], more: str = ""):
+    """Answer with such a page that has folders too."""
+
+    def answer(request, forward) -> Response:
+        prefix = parse_qs(request.query)["prefix"][0]
+        shown = "".join(
+            f"<CommonPrefixes><Prefix>{prefix}{name}</Prefix></CommonPrefixes>" for name in folders
+        )
+        page = canned_page(*keys, more=more)(request, forward)
+        return replace(page, body=page.body.replace(b"</ListB", f"{shown}</ListB".encode()))
+
+    return answer
+
+
 def is_later_page(request) -> bool:
     """Recognise every page of a listing but the first."""
     return is_listing(request) and "continuation-token" in request.query
@@ -73,6 +88,69 @@ def test_a_listing_that_fails_on_its_second_page_raises(s3_store, proxy, trouble
 
     with pytest.raises((StoreError, NotFound)):
         keys_of(in_order(s3_store))
+
+
+@pytest.mark.parametrize("trouble", [dropped, truncated, slow_down, access_denied])
+def test_children_that_break_off_on_their_second_page_raise(s3_store, proxy, trouble):
+    """The names of the first page are not all: if the next cannot be had, that raises."""
+    proxy.inject(is_later_page, trouble)
+    proxy.inject(is_listing, canned_page("a", "b", more="next"))
+    seen = []
+    with pytest.raises((StoreError, NotFound)):
+        seen.extend(in_order(s3_store).children(""))
+
+    assert ["a", "b"] == seen
+
+
+def test_children_are_asked_for_again_and_merged_over_pages(s3_store, proxy):
+    """Objects and folders, which a server gives apart, come in one order, whatever fails once on the way."""
+    proxy.inject(is_later_page, slow_down, times=2)
+    proxy.inject(is_later_page, canned_folders("b", folders=["b/", "c/"]))
+    proxy.inject(is_listing, canned_folders("a", "a-b", folders=["a/"], more="next"))
+
+    assert ["a", "a-b", "a/", "b", "b/", "c/"] == list(in_order(s3_store).children("x/"))
+    assert {"/"} == {parse_qs(request.query)["delimiter"][0] for request in proxy.requests}
+
+
+@pytest.mark.parametrize(
+    ("keys", "folders"),
+    [(["a/b"], []), ([], ["a/b/"]), ([], ["a"])],
+    ids=["a deep object", "a deep folder", "no folder"],
+)
+def test_children_that_make_no_sense_raise(s3_store, proxy, keys, folders):
+    """A server that does not understand the question is not believed."""
+    proxy.inject(is_listing, canned_folders(*keys, folders=folders))
+
+    with pytest.raises(StoreError, match="cannot be trusted"):
+        list(s3_store.children(""))
+
+
+def test_children_out_of_order_are_found_out(s3_store, proxy):
+    """Opened as if the server kept the order, the store refuses to go on; opened otherwise it sorts."""
+    proxy.inject(is_later_page, canned_folders("b", folders=["a/"]))
+    proxy.inject(is_listing, canned_folders("b", folders=["c/"], more="next"))
+
+    assert ["a/", "b", "c/"] == list(s3_store.children(""))
+    with pytest.raises(StoreError, match="ordered=no"):
+        list(in_order(s3_store).children(""))
+
+
+def test_an_object_and_a_folder_of_one_name_are_two_children(s3_store):
+    """A bucket can hold `a` and `a/b`: the one is an object, the other lies in a folder."""
+    s3_store.write("a", b"")
+    s3_store.write("a/b", b"")
+    s3_store.write("a-b", b"")
+
+    assert ["a", "a-b", "a/"] == list(s3_store.children(""))
+    assert ["b"] == list(s3_store.children("a/"))
+
+
+def test_a_folders_own_marker_is_none_of_its_children(s3_store):
+    """Consoles write an empty object with the folder's name; seen from outside it is the folder."""
+    s3_store.write("a/", b"")
+    s3_store.write("a/b", b"")
+
+    assert (["a/"], ["b"]) == (list(s3_store.children("")), list(s3_store.children("a/")))
 
 
 def test_a_store_that_stays_slow_is_named_so(s3_store, proxy):

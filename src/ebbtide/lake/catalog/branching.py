@@ -42,6 +42,11 @@ class Branching(CatalogPart):
         with self._reading(repo) as (connection, found):
             return refs.heads(connection, found)
 
+    def branch_ids(self, repo: str) -> dict[str, str]:
+        """Give the branches' ids, by name: each names the folder that the branch's objects lie in."""
+        with self._reading(repo) as (connection, found):
+            return refs.branch_ids(connection, found)
+
     def create_tag(self, repo: str, name: str, source: str) -> str:
         """Name a commit for good; give its id."""
         check_ref_name(name, "tag")

@@ -8,11 +8,14 @@ from ebbtide.lake.catalog.policies import Policies
 from ebbtide.lake.catalog.rearranging import Rearranging
 from ebbtide.lake.catalog.reconciling import Reconciling
 from ebbtide.lake.catalog.repositories import Repositories
+from ebbtide.lake.catalog.retiring import Retiring
 from ebbtide.lake.catalog.snapshots import Snapshots
 from ebbtide.lake.catalog.uploading import Uploading
 
 
-class Catalog(Repositories, Branching, Uploading, Rearranging, Reconciling, Policies, Snapshots, Gating):
+class Catalog(
+    Repositories, Retiring, Branching, Uploading, Rearranging, Reconciling, Policies, Snapshots, Gating
+):
     """
     Versioned repositories on one machine: metadata in SQLite or PostgreSQL, objects in a store.
 

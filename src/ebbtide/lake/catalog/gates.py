@@ -51,11 +51,14 @@ def reopen(connection: Connection, repo: Repository, holder: str) -> None:
     connection.execute(delete(_gates).where(*mine))
 
 
-def busy(repo: str, gate: ClosedGate) -> Busy:
+_DANGLING = "what came to refer to one of them now could end up without its object"
+
+
+def busy(repo: str, gate: ClosedGate, why: str = _DANGLING) -> Busy:
     """Say who is in the way, and what to do if that run is no more."""
     run = gate.holder.partition("@")[0]
     return Busy(
         f"run {run} is deleting objects of {repo!r} right now, since {format_instant(gate.since)}",
-        why="what came to refer to one of them now could end up without its object",
+        why=why,
         fix=f"try again in a moment; if run {run} was interrupted, finish it with 'ebb apply {run}'",
     )

@@ -11,8 +11,9 @@ class Gating(CatalogPart):
     What a run needs to delete safely.
 
     While the gate is closed nobody can make a new reference to an object that is there already: `copy` and
-    `move` on a branch, `create_branch`, `create_tag`, `merge`, `revert`, `reset` to a ref and
-    `import_entries` wait for it. Uploads, commits and deletes do not.
+    `move` on a branch, `link_physical_address`, `create_branch`, `create_tag`, `merge`, `revert`, `reset` to
+    a ref and `import_entries` wait for it. Uploads, commits and deletes do not; the repository itself is not
+    deleted.
     """
 
     def close_gate(self, repo: str, holder: str) -> int:

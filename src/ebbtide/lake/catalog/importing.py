@@ -8,17 +8,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.errors import BadInput, Refused
-from ebbtide.lake.catalog.model import Repository
+from ebbtide.lake.catalog.model import Repository, RetiredRepository
 from ebbtide.lake.catalog.names import MAX_KEY_BYTES
 from ebbtide.lake.catalog.ranges import ENTRIES, Table
 from ebbtide.lake.catalog.segments import CHANGES
 from ebbtide.store.address import canonical, is_full, is_inside
 
+Neighbour = Repository | RetiredRepository
+"""Whoever may delete what lies in a namespace: a repository, or what is left of one."""
+
 _PLAIN = r"^[A-Za-z0-9_=-][A-Za-z0-9_=.-]*(/[A-Za-z0-9_=-][A-Za-z0-9_=.-]*)*$"
 """Relative addresses of this form are canonical as they are; only others are looked at one by one."""
 
 
-def checked(tables: Iterable[Table], namespace: str, others: Sequence[Repository]) -> Iterator[Table]:
+def checked(tables: Iterable[Table], namespace: str, others: Sequence[Neighbour]) -> Iterator[Table]:
     """Turn tables of entries into changes; refuse wrong columns, order, keys and addresses."""
     last: str | None = None
     for table in tables:
@@ -44,12 +47,13 @@ def checked(tables: Iterable[Table], namespace: str, others: Sequence[Repository
         )
 
 
-def check_foreign(address: str, others: Sequence[Repository]) -> None:
+def check_foreign(address: str, others: Sequence[Neighbour]) -> None:
     """Refuse an address inside another repository's namespace: its runs do not know who else needs it."""
     for other in others if is_full(address) else ():
         if is_inside(canonical(address, other.namespace)):
+            kind = "deleted repository" if isinstance(other, RetiredRepository) else "repository"
             raise Refused(
-                f"{address!r} lies inside the namespace of repository {other.name!r}",
+                f"{address!r} lies inside the namespace of {kind} {other.name!r}",
                 why=f"runs over {other.name!r} would delete it without knowing of this reference",
                 fix="copy the object to a place of its own, and refer to that",
             )
@@ -79,7 +83,7 @@ def _check_keys(keys: pa.Array) -> None:
         )
 
 
-def _check_addresses(addresses: pa.ChunkedArray, namespace: str, others: Sequence[Repository]) -> None:
+def _check_addresses(addresses: pa.ChunkedArray, namespace: str, others: Sequence[Neighbour]) -> None:
     """Refuse an address that a listing would spell in another way, or that is another repository's."""
     unusual = addresses.filter(pc.invert(pc.match_substring_regex(addresses, _PLAIN)))
     for address in unusual.to_pylist():

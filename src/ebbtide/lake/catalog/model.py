@@ -22,6 +22,17 @@ class Repository:
 
 
 @dataclass(frozen=True)
+class RetiredRepository:
+    """A repository that was deleted, and whose objects are still to be collected."""
+
+    name: str
+    """Its name then; another repository may have it by now."""
+    uid: str
+    namespace: str
+    deleted: datetime
+
+
+@dataclass(frozen=True)
 class Entry:
     """One key's content: where the bytes are and when they were written."""
 
@@ -67,6 +78,8 @@ class StagedRange:
     branch: str
     metarange_id: str
     count: int
+    branch_id: str = ""
+    """Unlike the name it is never given twice, and it is part of the branch's physical addresses."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +95,8 @@ class Snapshot:
     tags: Mapping[str, str]
     commits: Mapping[str, Commit]
     staged: tuple[StagedRange, ...]
+    branch_ids: Mapping[str, str] = field(default_factory=dict)
+    """Branch name to branch id, of every branch."""
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,11 @@ class CatalogPart:
         """Close the database's idle connections."""
         self._database.close()
 
+    @property
+    def token_life(self) -> timedelta:
+        """How long a physical address may be uploaded to and linked."""
+        return self._token_life
+
     def repository(self, name: str) -> Repository:
         """Find a repository."""
         with self._reading(name) as (_, repo):

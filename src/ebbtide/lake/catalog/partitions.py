@@ -8,17 +8,44 @@ has seen the older ones can stop early.
 from __future__ import annotations
 
 import os
+import re
 import threading
 import uuid
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from ebbtide.rules.instant import NEVER, Clock, to_micros
+from ebbtide.rules.instant import NEVER, Clock, from_micros, to_micros
 
 _END_OF_TIME = to_micros(NEVER)
 _DIGITS = len(str(_END_OF_TIME))
 
 PARTITION_LIFE = timedelta(hours=1)
+
+
+BRANCHES = "branches/"
+_PARTITION = re.compile(rf"(\d{{{_DIGITS}}})_[0-9a-f]{{12}}", re.ASCII)
+_OBJECT = r"[0-9a-f]{32}"
+
+
+def repository_path(repo_uid: str) -> str:
+    """Name the folder below which a repository's objects lie."""
+    return f"repos/{repo_uid}/"
+
+
+def branch_path(repo_uid: str, branch_id: str) -> str:
+    """Name the folder below which a branch's objects lie."""
+    return f"{repository_path(repo_uid)}{BRANCHES}{branch_id}/"
+
+
+def partition_began(name: str) -> datetime | None:
+    """Tell when a partition was begun; None if this is no partition's name."""
+    found = _PARTITION.fullmatch(name)
+    return from_micros(_END_OF_TIME - int(found[1])) if found else None
+
+
+def object_pattern(repo_uid: str) -> str:
+    """Give the pattern of a repository's data objects: whatever it does not match, no run ever sweeps."""
+    return rf"^{re.escape(repository_path(repo_uid))}{BRANCHES}([^/]+)/({_PARTITION.pattern})/{_OBJECT}$"
 
 
 @dataclass
@@ -43,7 +70,7 @@ class Partitions:
     def address(self, repo_uid: str, branch_id: str) -> str:
         """Give an address that nobody was given before."""
         partition = self._partition(branch_id)
-        return f"repos/{repo_uid}/branches/{branch_id}/{partition}/{os.urandom(16).hex()}"
+        return f"{branch_path(repo_uid, branch_id)}{partition}/{os.urandom(16).hex()}"
 
     def _partition(self, branch_id: str) -> str:
         """Name the partition for the next object, and count it."""

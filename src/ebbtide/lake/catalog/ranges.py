@@ -39,9 +39,11 @@ RANGES = pa.schema(
     ]
 )
 
-COMMITTED = "_lakefs/committed"
+METADATA = "_lakefs/"
+"""Where metadata lies; nothing in there is ever taken for data."""
+COMMITTED = f"{METADATA}committed"
 """Ranges and metaranges of commits."""
-STAGED = "_lakefs/staged"
+STAGED = f"{METADATA}staged"
 """Ranges and metaranges of "GC commits": what was staged when a snapshot was taken."""
 
 

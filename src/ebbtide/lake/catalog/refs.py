@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy import Connection, Row, select, update
 
 from ebbtide.errors import BadInput, NotFound
-from ebbtide.lake.catalog import schema
-from ebbtide.lake.catalog.model import Commit, Repository
-from ebbtide.rules.instant import from_micros
+from ebbtide.lake.catalog import retired, schema
+from ebbtide.lake.catalog.model import Commit, Repository, RetiredRepository
+from ebbtide.rules.instant import format_instant, from_micros
 
 _ANCESTOR = re.compile(r"(.+)~(\d{0,9})", re.ASCII | re.DOTALL)
 _COMMIT_PREFIX = re.compile(r"[0-9a-f]{4,64}", re.ASCII)
@@ -43,8 +43,19 @@ def repository(connection: Connection, name: str) -> Repository:
     table = schema.repositories
     row = connection.execute(select(table).where(table.c.name == name)).first()
     if row is None:
-        raise NotFound(f"there is no repository {name!r}", fix="create it, or list those that there are")
+        raise _no_repository(connection, name)
     return to_repository(row)
+
+
+def _no_repository(connection: Connection, name: str) -> NotFound:
+    """Say that there is no such repository, or no more."""
+    what = f"there is no repository {name!r}"
+    gone = retired.latest(connection, name)
+    if gone is None:
+        return NotFound(what, fix="create it, or list those that there are")
+    when = format_instant(gone.deleted)
+    how = retired.how_to_collect(name)
+    return NotFound(what, fix=f"it was deleted at {when}: collect its objects with {how}, or create it anew")
 
 
 def lock_repository(connection: Connection, name: str) -> tuple[Repository, int]:
@@ -72,10 +83,14 @@ def hold_repository(connection: Connection, name: str) -> tuple[Repository, int]
     return found, sequence(connection, found)
 
 
-def neighbours(connection: Connection, repo: Repository) -> list[Repository]:
-    """Give the catalog's other repositories: what lies in their namespaces is theirs to delete."""
+def neighbours(connection: Connection, repo: Repository) -> list[Repository | RetiredRepository]:
+    """
+    Give the catalog's other repositories: what lies in their namespaces is theirs to delete.
+
+    Those that were deleted are among them: their objects are about to be collected, all of them.
+    """
     rows = connection.execute(select(schema.repositories).where(schema.repositories.c.uid != repo.uid))
-    return [to_repository(row) for row in rows]
+    return [*(to_repository(row) for row in rows), *retired.everyone(connection)]
 
 
 def sequence(connection: Connection, repo: Repository) -> int:
@@ -208,6 +223,13 @@ def heads(connection: Connection, repo: Repository) -> dict[str, str]:
     table = schema.branches
     statement = select(table.c.name, table.c.head).where(table.c.repo_uid == repo.uid)
     return {row.name: row.head for row in connection.execute(statement.order_by(table.c.name))}
+
+
+def branch_ids(connection: Connection, repo: Repository) -> dict[str, str]:
+    """Give every branch's id, by name."""
+    table = schema.branches
+    statement = select(table.c.name, table.c.id).where(table.c.repo_uid == repo.uid)
+    return {row.name: row.id for row in connection.execute(statement.order_by(table.c.name))}
 
 
 def tags(connection: Connection, repo: Repository) -> dict[str, str]:

@@ -7,8 +7,8 @@ import uuid
 from sqlalchemy import Connection, delete, insert, select
 
 from ebbtide.errors import AlreadyExists, Refused
-from ebbtide.lake.catalog import history, refs, schema
-from ebbtide.lake.catalog.model import Commit, Repository
+from ebbtide.lake.catalog import gates, history, refs, retired, schema
+from ebbtide.lake.catalog.model import Commit, Repository, RetiredRepository
 from ebbtide.lake.catalog.names import check_ref_name, check_repository_name, path_safe
 from ebbtide.lake.catalog.part import CatalogPart
 from ebbtide.lake.catalog.ranges import COMMITTED, write_metarange
@@ -23,7 +23,7 @@ class Repositories(CatalogPart):
     """The catalog's repositories; each owns its namespace alone."""
 
     def create_repository(self, name: str, namespace: str, default_branch: str = "main") -> Repository:
-        """Make a repository with one empty commit; its namespace may not overlap another's."""
+        """Make a repository with one empty commit; no other, also no deleted one, may share its namespace."""
         repo = Repository(
             name=check_repository_name(name),
             uid=uuid.uuid4().hex,
@@ -39,6 +39,8 @@ class Repositories(CatalogPart):
         with self._database.writing() as connection:
             if connection.dialect.name == "postgresql":
                 # Two new repositories have no common row to wait for, and unequal namespaces can overlap.
+                # A delete waits for this lock too, and this for it: a namespace is seen with its owner or
+                # among the retired, and never in between as free.
                 connection.exec_driver_sql("LOCK TABLE catalog_repositories IN EXCLUSIVE MODE")
             _check_free(connection, repo)
             _insert(connection, repo)
@@ -47,10 +49,21 @@ class Repositories(CatalogPart):
             add_branch(connection, repo, default_branch, first.id)
         return repo
 
-    def delete_repository(self, name: str) -> None:
-        """Forget a repository and all its metadata in the database; its objects stay where they are."""
+    def delete_repository(self, name: str) -> RetiredRepository:
+        """
+        Forget a repository and all its metadata in the database, but for a row that says where it was.
+
+        Its objects stay where they are until a run has collected them; its name is free at once, its
+        namespace only then. While a run deletes its objects the repository is not deleted: Busy.
+        """
         with self._writing(name) as writing:
-            writing.connection.execute(delete(_table).where(_table.c.uid == writing.repository.uid))
+            connection, found = writing.connection, writing.repository
+            closed = gates.find(connection, found)
+            if closed is not None:
+                raise gates.busy(name, closed, why="the run could not finish, nor say what it has deleted")
+            gone = retired.add(connection, found, self._clock())
+            connection.execute(delete(_table).where(_table.c.uid == found.uid))
+        return gone
 
     def repositories(self) -> list[Repository]:
         """Give all repositories, by name."""
@@ -107,6 +120,13 @@ def _check_free(connection: Connection, repo: Repository) -> None:
                 f"the namespace {repo.namespace} overlaps {row.namespace} of repository {row.name!r}",
                 why="each would take the other's objects for garbage",
                 fix="use a folder or prefix that is not, does not hold and does not lie in another's",
+            )
+    for gone in retired.everyone(connection):
+        if _overlap(gone.namespace, repo.namespace):
+            raise Refused(
+                f"the namespace {repo.namespace} overlaps {gone.namespace} of the deleted {gone.name!r}",
+                why="its objects are still to be collected, and new ones would go with them",
+                fix=f"collect it with {retired.how_to_collect(gone.name)}, or choose another namespace",
             )
 
 

@@ -52,6 +52,19 @@ def _branch() -> Column[str]:
     )
 
 
+def _texts(name: str) -> Table:
+    """Make a table that keeps every version of a repository's text of one kind."""
+    return Table(
+        name,
+        metadata,
+        _owner(),
+        Column("version", BigInteger, primary_key=True),
+        Column("text", Text, nullable=False),
+        Column("format", Text, nullable=False),
+        Column("created", BigInteger, nullable=False),
+    )
+
+
 versions = Table("catalog_schema", metadata, Column("version", Integer, nullable=False))
 
 repositories = Table(
@@ -64,6 +77,16 @@ repositories = Table(
     Column("created", BigInteger, nullable=False),
     Column("range_keys", BigInteger, nullable=False),
     Column("sequence", BigInteger, nullable=False),
+)
+
+# No foreign key: these rows are what stays of repositories that are gone.
+retired = Table(
+    "catalog_retired",
+    metadata,
+    Column("uid", Text, primary_key=True),
+    Column("name", _NAME, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("deleted", BigInteger, nullable=False),
 )
 
 branches = Table(
@@ -133,15 +156,8 @@ tokens = Table(
     Index("catalog_tokens_by_branch", "branch_id", "expires"),
 )
 
-policies = Table(
-    "catalog_policies",
-    metadata,
-    _owner(),
-    Column("version", BigInteger, primary_key=True),
-    Column("text", Text, nullable=False),
-    Column("format", Text, nullable=False),
-    Column("created", BigInteger, nullable=False),
-)
+policies = _texts("catalog_policies")
+retentions = _texts("catalog_retentions")
 
 gates = Table(
     "catalog_gates",

@@ -40,6 +40,7 @@ class Snapshots(CatalogPart):
                 tags=refs.tags(connection, found),
                 commits=history.all_commits(connection, found),
                 staged=self._prepare(connection, found),
+                branch_ids=refs.branch_ids(connection, found),
             )
 
     def _prepare(
@@ -64,4 +65,4 @@ class Snapshots(CatalogPart):
             writer.add(page)
         ranges = writer.finish()
         metarange_id = write_metarange(store, STAGED, ranges)
-        return StagedRange(name, metarange_id, sum(found.count for found in ranges))
+        return StagedRange(name, metarange_id, sum(found.count for found in ranges), branch_id)

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from ebbtide.errors import Refused
 from ebbtide.lake.catalog import schema
 from ebbtide.lake.catalog.model import PhysicalAddress
+from ebbtide.lake.catalog.ranges import Table
 from ebbtide.lake.catalog.refs import Branch
 from ebbtide.rules.instant import format_instant, from_micros, to_micros
 
 TOKEN_LIFE = timedelta(hours=24)
 _REMEMBERED = timedelta(days=7)
 """How long after expiry a token still gets the precise answer, before it is forgotten."""
+
+PAGE = 50_000
+OPEN_UPLOADS = pa.schema(
+    [
+        pa.field("address", pa.string(), nullable=False),
+        pa.field("expires", pa.timestamp("us", tz="UTC"), nullable=False),
+    ]
+)
 
 _tokens = schema.tokens
 
@@ -73,14 +84,23 @@ def use(connection: Connection, token: str) -> None:
     connection.execute(update(_tokens).where(_tokens.c.token == token).values(used=True))
 
 
-def open_addresses(connection: Connection, repo_uid: str, now: datetime) -> list[tuple[str, datetime]]:
-    """Give the addresses that may still be linked, and until when: garbage collection must spare them."""
+def open_uploads(connection: Connection, repo_uid: str, now: datetime) -> Iterator[Table]:
+    """
+    Stream the addresses that may still be linked, and until when: garbage collection must spare them.
+
+    Reads page by page through a cursor of the caller's transaction, which fixes the moment.
+    """
+    # The tokens of a branch go with it. That hides no upload that must be spared: a token links on its own
+    # branch alone, and a branch made anew under the same name is another one.
     table = schema.branches
     statement = (
         select(_tokens.c.address, _tokens.c.expires)
         .join(table, table.c.id == _tokens.c.branch_id)
         .where(table.c.repo_uid == repo_uid, _tokens.c.expires > to_micros(now))
         .where(_tokens.c.used.is_(False))
-        .order_by(_tokens.c.address)
+        .execution_options(yield_per=PAGE)
     )
-    return [(row.address, from_micros(row.expires)) for row in connection.execute(statement)]
+    with connection.execute(statement) as result:
+        for rows in result.partitions():
+            columns = zip(zip(*rows, strict=True), OPEN_UPLOADS, strict=True)
+            yield pa.table([pa.array(v, type=f.type) for v, f in columns], schema=OPEN_UPLOADS)

@@ -10,10 +10,11 @@ from datetime import datetime
 
 from ebbtide.errors import NotFound, Refused
 from ebbtide.lake.catalog import refs, staging, tokens
-from ebbtide.lake.catalog.importing import check_foreign
+from ebbtide.lake.catalog.importing import Neighbour, check_foreign
 from ebbtide.lake.catalog.model import Entry, PhysicalAddress, Repository
 from ebbtide.lake.catalog.names import check_entry, check_key
 from ebbtide.lake.catalog.part import CatalogPart
+from ebbtide.lake.catalog.ranges import Table
 from ebbtide.lake.catalog.refs import Branch
 from ebbtide.store.address import canonical, is_inside
 
@@ -80,10 +81,12 @@ class Uploading(CatalogPart):
     def stage_many(self, repo: str, branch: str, entries: Iterable[Entry]) -> int:
         """Stage many such objects in one transaction, all or none; give how many there were."""
         with self._reading(repo) as (connection, found):
+            to = refs.branch(connection, found, branch)
             others = refs.neighbours(connection, found)
         staged = [_outside(found, others, entry) for entry in entries]
         with self._writing(repo) as writing:
-            to = refs.branch(writing.connection, writing.repository, branch)
+            # The same branch is one of the same repository: what was checked above holds for it.
+            to = refs.same_branch(writing.connection, writing.repository, to)
             staging.put(writing.connection, to, writing.sequence, staged)
         return len(staged)
 
@@ -104,19 +107,27 @@ class Uploading(CatalogPart):
         with self._database.reading() as connection:
             address = tokens.check(connection, to, key, token, self._clock())
         self._check_uploaded(found, key, address, size)
-        with self._writing(repo) as writing:
+        with self._referring(repo) as writing:
             # Checked again under the lock: of two that link at once, one finds the token used.
             to, now = refs.same_branch(writing.connection, writing.repository, to), self._clock()
             address = tokens.check(writing.connection, to, key, token, now)
+            # Asked again with the gate open: a run whose clock is ahead of ours may have taken the object for
+            # an upload that nobody will link any more, and deleted it in between.
+            self._check_uploaded(found, key, address, size)
             entry = check_entry(Entry(key, address, now, size, checksum))
             tokens.use(writing.connection, token)
             staging.put(writing.connection, to, writing.sequence, [entry])
         return entry
 
-    def open_addresses(self, repo: str) -> list[tuple[str, datetime]]:
-        """Give the physical addresses that may still be linked, each with its token's expiry."""
+    def open_uploads(self, repo: str) -> Iterator[Table]:
+        """
+        Stream the physical addresses that may still be linked, with their tokens' expiry, as Arrow tables.
+
+        All are of one moment, in no order. Whoever looks for garbage asks this *before* the snapshot: what is
+        linked in between is then in both, while the other way round it would be in neither.
+        """
         with self._reading(repo) as (connection, found):
-            return tokens.open_addresses(connection, found.uid, self._clock())
+            yield from tokens.open_uploads(connection, found.uid, self._clock())
 
     def _target(self, repo: str, branch: str) -> tuple[Repository, Branch]:
         """Find the branch to upload to."""
@@ -147,7 +158,7 @@ class Uploading(CatalogPart):
             )
 
 
-def _outside(repo: Repository, others: Sequence[Repository], entry: Entry) -> Entry:
+def _outside(repo: Repository, others: Sequence[Neighbour], entry: Entry) -> Entry:
     """Bring an entry into canonical form; refuse one inside the namespace, or inside another repository's."""
     check_entry(entry)
     check_foreign(entry.address, others)

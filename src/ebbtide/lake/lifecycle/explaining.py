@@ -13,10 +13,9 @@ from pyspark.sql import functions as f
 
 from ebbtide.errors import AddressError
 from ebbtide.lake.catalog.graveyard import Burial
-from ebbtide.lake.lifecycle.planning import ONLY_WORLD
 from ebbtide.lake.lifecycle.references import Wanted, references
 from ebbtide.lake.metadata.ranges import range_table
-from ebbtide.lake.metadata.world import World
+from ebbtide.lake.metadata.world import ONLY_WORLD, World
 from ebbtide.rules.deadline import deadline, due
 from ebbtide.store.address import canonical, is_inside
 

@@ -70,3 +70,8 @@ def current_rules(table: Iterable[PolicyRow], run_id: int, succeeded: Iterable[i
         CurrentRule(prefix, branch, day, last.get((prefix, branch)))
         for (prefix, branch), day in sorted(current.items())
     ]
+
+
+def policy_warnings(policy: LakePolicy) -> tuple[str, ...]:
+    """Say what a careful reader of the policy would stop at."""
+    return tuple(f"rule {rule.id!r} matches everything" for rule in policy.enabled if rule.prefix == "")

@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 
 from ebbtide.engine.layers import GONE, TOUCHED, UNTOUCHED
 from ebbtide.lake.metadata.world import World
-from ebbtide.plan.decision import HoldReason
+from ebbtide.plan.decision import Collector, HoldReason
 from ebbtide.rules.instant import NEVER, to_micros
 from ebbtide.tables.contracts import STANDINGS
 
@@ -23,7 +23,10 @@ _NEVER = f"timestamp_micros({to_micros(NEVER)})"
 
 
 def standings(
-    references: DataFrame, worlds: Mapping[int, World], affected: DataFrame | None = None
+    references: DataFrame,
+    worlds: Mapping[int, World],
+    affected: DataFrame | None = None,
+    collector: Collector = Collector.LIFECYCLE,
 ) -> DataFrame:
     """Add up the references to each address; an affected one without any is gone."""
     if affected is not None:
@@ -42,7 +45,9 @@ def standings(
         f.max(_touched("created")).alias("created"),
         f.max("touched").alias("touched"),
     )
-    return STANDINGS.check(deduplicated(added, worlds).withColumn("kind", _kind(f.col("touched"))))
+    judged = deduplicated(added, worlds)
+    kinds = {"kind": _kind(f.col("touched")), "collector": f.lit(str(collector))}
+    return STANDINGS.check(judged.withColumns(kinds))
 
 
 def deduplicated(added: DataFrame, worlds: Mapping[int, World]) -> DataFrame:

@@ -1,5 +1,5 @@
 """
-A world: all that a lifecycle decision depends on.
+A world: all that a decision about a repository depends on.
 
 A repository is one world. Simulations and policy tests evaluate hundreds of worlds in one Spark job, each
 under its number, so the pipeline below is the same for all of them.
@@ -12,12 +12,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from ebbtide.lake.catalog.model import Commit, StagedRange
+from ebbtide.lake.catalog.model import Commit, Snapshot, StagedRange
 from ebbtide.lake.catalog.ranges import COMMITTED, STAGED
 from ebbtide.lake.metadata.reference_files import ReferenceFiles
+from ebbtide.lake.metadata.terms import Term, commit_terms, staging_term
 from ebbtide.lake.metadata.ties import Tie, commit_ties
+from ebbtide.plan.decision import HoldReason
 from ebbtide.rules.lake_policy import LakePolicy, Referrer
+from ebbtide.rules.retention import RetentionRules
 from ebbtide.store.base import StoreSpec
+
+ONLY_WORLD = 0
+"""The number of the world in a run over one repository."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +43,35 @@ class World:
     """Of the branches that rules treat alike, the one to name: it outlives the others."""
     reference_folder: Path | None = None
     """Where decoded ranges are kept; None reads the store itself."""
+    retention: RetentionRules | None = None
+    """For how long commits keep what they reach; None if nobody asks."""
 
     @property
     def files(self) -> ReferenceFiles:
         """The world's ranges, decoded."""
         return ReferenceFiles(self.reference_folder, self.store, self.namespace)
+
+
+def world_of(
+    snapshot: Snapshot,
+    store: StoreSpec,
+    policy: LakePolicy,
+    now: datetime,
+    retention: RetentionRules | None = None,
+) -> World:
+    """See a repository's snapshot as a world that is read from the store itself."""
+    return World(
+        store=store,
+        namespace=snapshot.repository.namespace,
+        policy=policy,
+        now=now,
+        commits=snapshot.commits,
+        branches=snapshot.branches,
+        tags=snapshot.tags,
+        staged=snapshot.staged,
+        default_branch=snapshot.repository.default_branch,
+        retention=retention,
+    )
 
 
 @dataclass(frozen=True)
@@ -51,17 +81,44 @@ class Metarange:
     folder: str
     id: str
     ties: tuple[Tie, ...]
+    term: Term | None
+    """Until when the last of them keeps it, where retention is asked for."""
+    lapses: bool
+    """At least one of them will let go of it."""
 
 
 def metaranges_of(world: World) -> list[Metarange]:
     """Name every metarange that holds references: one for each distinct content of commits and of staging."""
-    ties: dict[tuple[str, str], set[Tie]] = {}
+    found: dict[tuple[str, str], tuple[set[Tie], list[Term]]] = {}
+    terms = _terms(world)
     reaching = commit_ties(world.commits, world.branches, world.tags, world.policy, world.default_branch)
-    for commit_id, found in reaching.items():
-        place = (COMMITTED, world.commits[commit_id].metarange_id)
-        ties.setdefault(place, set()).update(found)
+    for commit_id, reached in reaching.items():
+        ties, until = found.setdefault((COMMITTED, world.commits[commit_id].metarange_id), (set(), []))
+        ties.update(reached)
+        until += [terms[commit_id]] if world.retention else []
     for staged in world.staged:
+        ties, until = found.setdefault((STAGED, staged.metarange_id), (set(), []))
         days = world.policy.class_of(Referrer.STAGING, staged.branch)
-        tie = Tie(Referrer.STAGING, staged.branch, days)
-        ties.setdefault((STAGED, staged.metarange_id), set()).add(tie)
-    return [Metarange(folder, content_id, tuple(found)) for (folder, content_id), found in ties.items()]
+        ties.add(Tie(Referrer.STAGING, staged.branch, days))
+        until += [staging_term(staged.branch)] if world.retention else []
+    return [
+        Metarange(
+            folder,
+            content_id,
+            tuple(ties),
+            max(until, key=latest_order, default=None),
+            any(term.lapses for term in until),
+        )
+        for (folder, content_id), (ties, until) in found.items()
+    ]
+
+
+def _terms(world: World) -> dict[str, Term]:
+    if world.retention is None:
+        return {}
+    return commit_terms(world.commits, world.branches, world.tags, world.retention)
+
+
+def latest_order(term: Term) -> tuple[datetime, bool, str]:
+    """Order terms by their end; of those without, a head's comes last, for nothing is needed more."""
+    return (term.until, term.why == HoldReason.HEAD, term.keeper)

@@ -1,4 +1,4 @@
-"""A repository as the target of a lifecycle plan: what apply asks of it."""
+"""A repository as the target of a plan: what apply asks of it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.engine.layout import RunFolder
-from ebbtide.errors import EbbtideError, NotFound, StalePlan
+from ebbtide.errors import NotFound, PolicyError, StalePlan
 from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.lifecycle.planning import world_of
-from ebbtide.lake.lifecycle.verification import newly_referenced
+from ebbtide.lake.metadata.world import world_of
+from ebbtide.lake.rulebook import current_rulebook, parse_rulebook
+from ebbtide.lake.verification import newly_referenced
 from ebbtide.plan.manifest import Manifest
 from ebbtide.rules.instant import format_instant
-from ebbtide.rules.lake_policy_parser import parse_lake_policy, policy_hash
 from ebbtide.store.base import StoreSpec
 from ebbtide.tables.contracts import NEWLY_REFERENCED
 
@@ -32,20 +32,19 @@ class LakeTarget:
         return self.catalog.store(self.name).spec
 
     def check_still_meant(self, manifest: Manifest) -> None:
-        """Stop if this is no longer the repository, the namespace or the policy that was planned."""
+        """Stop if this is no longer the repository, the namespace or the rules that were planned."""
         repository = self.catalog.repository(self.name)
         if repository.uid != manifest.target_uid:
             raise _stale(f"{manifest.target} is now another repository of the same name")
         if repository.namespace != manifest.namespace:
             raise _stale(f"{manifest.target} moved from {manifest.namespace} to {repository.namespace}")
-        stored = self.catalog.policy(self.name)
-        if stored is None:
-            raise _stale(f"the policy of {manifest.target} was removed")
+        planned = parse_rulebook(manifest.policy, manifest.collector)
         try:
-            current = policy_hash(parse_lake_policy(*stored))
-        except EbbtideError as broken:
-            raise _stale(f"the policy of {manifest.target} can no longer be read: {broken.what}") from broken
-        if current != manifest.policy_hash:
+            current = current_rulebook(self.catalog, self.name, planned)
+        except PolicyError as broken:
+            what = f"the rules of {manifest.target} were removed or can no longer be read: {broken.what}"
+            raise _stale(what) from broken
+        if current.hash != manifest.policy_hash:
             raise _stale(f"the policy of {manifest.target} was changed")
 
     def sequence(self) -> int:
@@ -65,9 +64,10 @@ class LakeTarget:
         """Find planned items that something came to need; nothing is read if nothing changed."""
         if self.sequence() == manifest.snapshot["sequence"]:
             return NEWLY_REFERENCED.read(spark)
-        policy = parse_lake_policy(manifest.policy)
-        world = world_of(self.catalog.snapshot(self.name), self.store, policy, manifest.now)
-        return newly_referenced(spark, world, folder)
+        rules = parse_rulebook(manifest.policy, manifest.collector)
+        snapshot = self.catalog.snapshot(self.name)
+        world = world_of(snapshot, self.store, rules.policy, manifest.now, rules.retention)
+        return newly_referenced(spark, world, rules, folder)
 
 
 def _holder(manifest: Manifest) -> str:

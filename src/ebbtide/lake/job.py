@@ -1,112 +1,90 @@
 """
-The lifecycle job of seed 000: its five parts, in order, over a repository of the embedded catalog.
+Jobs on a lake: plan, apply, and what both leave beside the data.
+
+The lifecycle job of seed 000 in its five parts:
 
 1. extract data from the policy        `policy_table`, `current_rules`
 2. find potential commits              `potential_commits`, `commit_ties`, `range_table`
 3. find deduplications                 `deduplicated`
 4. find addresses to be removed        `decisions_at`
-5. delete                              `apply_lifecycle`, from a plan that people have seen
+5. delete                              `apply_lake`, from a plan that people have seen
+
+The flows of seed 001 are in `ebbtide.lake.uncommitted.flows`; step 8 of the first, to save what the next run
+builds on, is `save_states`, when a run has succeeded.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 from ebbtide.engine.applying import Applied, ApplyOptions, apply_plan, check_plan
 from ebbtide.engine.fencing import unfenced_afterwards
 from ebbtide.engine.freezing import FreezeOptions, OnStep, Subject, make_plan, no_step
 from ebbtide.engine.layout import run_folder
-from ebbtide.errors import Busy, EbbtideError, PolicyError, StoreError
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.lifecycle.memory import Memory
+from ebbtide.errors import Busy, EbbtideError, StoreError
 from ebbtide.lake.lifecycle.outputs import has_policy, write_addresses, write_policy, write_stats
-from ebbtide.lake.lifecycle.planning import COLLECTOR, decide, world_of
 from ebbtide.lake.lifecycle.policies import PolicyRun, policy_table
-from ebbtide.lake.lifecycle.target import LakeTarget
+from ebbtide.lake.planning import Planner
+from ebbtide.lake.rulebook import Rulebook, parse_rulebook, stored_rulebook
+from ebbtide.lake.target import LakeTarget
+from ebbtide.lake.uncommitted.planning import save_states
+from ebbtide.lake.workshop import Workshop
 from ebbtide.ledger.locks import target_lock
 from ebbtide.ledger.runs import Ledger, RunState
+from ebbtide.plan.decision import Collector
 from ebbtide.plan.manifest import Manifest
-from ebbtide.rules.instant import Clock
-from ebbtide.rules.lake_policy import LakePolicy
-from ebbtide.rules.lake_policy_parser import parse_lake_policy, policy_hash, policy_text
-from ebbtide.store.base import Store
 from ebbtide.tables.contracts import PLAN
 from ebbtide.tables.failures import own_errors
 from ebbtide.tables.progress import OnProgress, no_progress
 
 
-@dataclass(frozen=True)
-class Workshop:
-    """What a job works with: the catalog it looks after, the ledger it keeps, the folder it writes to."""
-
-    catalog: Catalog
-    ledger: Ledger
-    root: Path
-    clock: Clock
-
-
-def stored_policy(catalog: Catalog, repository: str) -> LakePolicy:
-    """Read a repository's policy; none at all, or one that cannot be read, stops the run."""
-    stored = catalog.policy(repository)
-    if stored is None:
-        raise PolicyError(
-            f"repository {repository!r} has no lifecycle policy",
-            why="without one nothing may be deleted",
-            fix=f"set one with 'ebb lake policy set {repository} FILE'",
-        )
-    return parse_lake_policy(*stored)
-
-
-def plan_lifecycle(
+def plan_lake(
     spark: SparkSession,
     shop: Workshop,
     repository: str,
     *,
     now: datetime,
     options: FreezeOptions,
+    rulebook: Rulebook | None = None,
     full: bool = False,
     on_progress: OnProgress = no_progress,
     on_step: OnStep = no_step,
 ) -> Manifest:
-    """Plan a run: read what is new since the last, or everything; decide, freeze, and delete nothing."""
-    policy = stored_policy(shop.catalog, repository)
+    """Plan a run by a rulebook, or else by the lifecycle policy: read, decide, freeze, and delete nothing."""
+    rulebook = rulebook or stored_rulebook(shop.catalog, repository, lifecycle=True)
     found = shop.catalog.repository(repository)
     subject = Subject(
         target=f"lake:{repository}",
         target_uid=found.uid,
         namespace=found.namespace,
-        collector=COLLECTOR,
-        policy=policy_text(policy),
-        policy_hash=policy_hash(policy),
+        collector=rulebook.name,
+        policy=rulebook.text,
+        policy_hash=rulebook.hash,
         now=now,
     )
-    store = shop.catalog.store(repository)
+    planner = Planner(spark, shop, found, rulebook, now, full, on_progress, on_step)
     with target_lock(shop.root, found.uid, f"ebb plan lake:{repository}"):
-        snapshot = shop.catalog.snapshot(repository)
-        world = world_of(snapshot, store.spec, policy, now)
-        memory = Memory.of(shop.root, found.uid, found.namespace)
         manifest = make_plan(
             spark,
             shop.root,
             shop.ledger,
             subject,
-            lambda folder: decide(spark, snapshot, world, memory, folder, full=full, on_step=on_step),
+            planner.decide,
             made_at=shop.clock(),
             options=options,
             on_progress=on_progress,
             on_step=on_step,
         )
-        _write_outputs(spark, shop, store, manifest)
+        _write_outputs(spark, shop, manifest)
         on_step("outputs written")
     return manifest
 
 
-def check_lifecycle(shop: Workshop, manifest: Manifest, options: ApplyOptions) -> None:
+def check_lake(shop: Workshop, manifest: Manifest, options: ApplyOptions) -> None:
     """Refuse, before Spark starts, a plan that must not be applied; a refused run keeps no gate closed."""
     target = LakeTarget(shop.catalog, manifest.target.removeprefix("lake:"))
     try:
@@ -118,7 +96,7 @@ def check_lifecycle(shop: Workshop, manifest: Manifest, options: ApplyOptions) -
         raise
 
 
-def apply_lifecycle(
+def apply_lake(
     spark: SparkSession,
     shop: Workshop,
     manifest: Manifest,
@@ -136,9 +114,7 @@ def apply_lifecycle(
     ):
         if shop.ledger.run(manifest.run_id).state is not RunState.SUCCEEDED:
             check_plan(manifest, target, options, shop.clock())
-            # A planner that was killed after it had recorded the plan has not come to this.
-            if not has_policy(target.catalog.store(name), manifest.run_id):
-                _write_outputs(spark, shop, target.catalog.store(name), manifest)
+            _write_outputs(spark, shop, manifest, again=True)
         applied = apply_plan(
             spark,
             shop.root,
@@ -150,10 +126,8 @@ def apply_lifecycle(
             on_progress=on_progress,
             on_step=on_step,
         )
-        # The day on which it ended, not today: applying a finished run again must not count it twice.
-        finished = shop.ledger.run(manifest.run_id).finished_at or shop.clock()
         try:
-            write_stats(shop.catalog.store(name), manifest, applied.outcomes.values(), finished)
+            _write_afterwards(shop, manifest, applied)
         except StoreError as broken:
             raise StoreError(
                 f"run {manifest.run_id} succeeded, but its statistics could not be written: {broken}",
@@ -163,19 +137,43 @@ def apply_lifecycle(
     return applied
 
 
-def _write_outputs(spark: SparkSession, shop: Workshop, store: Store, manifest: Manifest) -> None:
-    """Leave the plan beside the data; the policy comes last, so where it is, the addresses are too."""
+def _write_afterwards(shop: Workshop, manifest: Manifest, applied: Applied) -> None:
+    """Leave beside the data what a run did, and what the next one may build on."""
+    store = shop.catalog.store(manifest.target.removeprefix("lake:"))
+    if _asked(manifest, Collector.LIFECYCLE):
+        # The day on which it ended, not today: applying a finished run again must not count it twice.
+        finished = shop.ledger.run(manifest.run_id).finished_at or shop.clock()
+        write_stats(store, manifest, applied.outcomes.values(), finished)
+    if _asked(manifest, Collector.UNCOMMITTED):
+        save_states(store, run_folder(shop.root, manifest.run_id), manifest, applied.outcomes)
+
+
+def _asked(manifest: Manifest, collector: Collector) -> bool:
+    return collector in manifest.collector.split("+")
+
+
+def _write_outputs(spark: SparkSession, shop: Workshop, manifest: Manifest, *, again: bool = False) -> None:
+    """
+    Leave a lifecycle plan beside the data; the policy comes last: where it is, the addresses are too.
+
+    A planner that was killed after it had recorded the plan has not come to this; apply does it `again`.
+    """
+    store = shop.catalog.store(manifest.target.removeprefix("lake:"))
+    if not _asked(manifest, Collector.LIFECYCLE) or (again and has_policy(store, manifest.run_id)):
+        return
     if manifest.waves:
         with own_errors():
             plan = PLAN.read(spark, run_folder(shop.root, manifest.run_id).plan)
-            write_addresses(plan, store.spec, manifest.run_id, manifest.now)
+            found = plan.where(f.col("collector") == str(Collector.LIFECYCLE))
+            write_addresses(found, store.spec, manifest.run_id, manifest.now)
     write_policy(store, manifest.run_id, policy_table(policy_runs(shop.ledger, manifest.target_uid)))
 
 
 def policy_runs(ledger: Ledger, target_uid: str) -> list[PolicyRun]:
-    """Give all runs of a repository as the policy table sees them."""
+    """Give all runs of a repository that asked lifecycle, as the policy table sees them."""
     return [
-        PolicyRun(run.run_id, run.now, parse_lake_policy(run.policy), run.state is RunState.SUCCEEDED)
+        PolicyRun(run.run_id, run.now, policy, run.state is RunState.SUCCEEDED)
         for run in ledger.runs(target_uid)
-        if run.collector == COLLECTOR and run.state is not RunState.ABANDONED
+        if run.state is not RunState.ABANDONED
+        and (policy := parse_rulebook(run.policy, run.collector).lifecycle) is not None
     ]

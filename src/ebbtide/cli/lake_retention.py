@@ -1,0 +1,68 @@
+"""`ebb lake retention`: for how long a repository's old commits keep what they reach."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ebbtide.cli.console import AsJson, print_json, safe, say
+from ebbtide.cli.state import State
+from ebbtide.errors import BadInput, NotFound
+from ebbtide.report.format import plural
+from ebbtide.rules.documents import format_of, parse_document
+from ebbtide.rules.retention import RetentionRules, parse_retention, retention_hash, retention_rules
+
+app = typer.Typer(no_args_is_help=True, help="A repository's retention rules.")
+
+Repo = Annotated[str, typer.Argument(help="The repository.")]
+
+
+@app.command("set")
+def set_retention(
+    context: typer.Context,
+    repo: Repo,
+    file: Annotated[Path, typer.Argument(help="The retention rules in JSON, TOML or YAML.")],
+    as_json: AsJson = False,
+) -> None:
+    """Check retention rules and make them the repository's."""
+    state: State = context.obj
+    fmt = format_of(file.name)
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as broken:
+        raise BadInput(f"{file} cannot be read ({broken})", fix="check the path") from None
+    rules = parse_retention(text, fmt)
+    version = state.catalog.set_retention(repo, text, fmt)
+    if as_json:
+        print_json({"repository": repo, "version": version, "hash": retention_hash(rules)})
+    else:
+        say(f"{safe(repo)} keeps {_described(rules)}")
+
+
+@app.command("get")
+def get_retention(context: typer.Context, repo: Repo, as_json: AsJson = False) -> None:
+    """Print the repository's retention rules as they were set."""
+    state: State = context.obj
+    stored = state.catalog.retention(repo)
+    if stored is None:
+        raise NotFound(
+            f"{repo} has no retention rules", fix=f"set them with 'ebb lake retention set {repo} FILE'"
+        )
+    text, fmt = stored
+    if as_json:
+        document = parse_document(text, fmt, name="retention")
+        retention_rules(document)
+        print_json(document)
+    else:
+        typer.echo(text.rstrip("\n"))
+
+
+def _described(rules: RetentionRules) -> str:
+    default = "for ever" if rules.default_days is None else f"for {plural(rules.default_days, 'day')}"
+    named = "".join(
+        f", those of {safe(name)} for {plural(days, 'day')}" for name, days in rules.branch_days.items()
+    )
+    tags = "tagged ones as long as the tag" if rules.tags_protect else "tags protect nothing"
+    return f"old commits {default}{named}; {tags}"

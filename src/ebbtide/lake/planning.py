@@ -1,0 +1,196 @@
+"""
+Planning a run over a repository: one read of its metadata, and what each collector makes of it.
+
+1. `read_listing`      what is stored, if uncommitted garbage is looked for; it must come first
+2. `snapshot`          what is staged and committed, in one transaction of the catalog
+3. `range_table`       who reaches which ranges, and until when; `visited` decodes those that are new
+4. standings           of each collector: lifecycle, uncommitted, retention
+5. `together`          what any of them lets go may go
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ebbtide.engine.burials import buried, finished_outcomes, without_buried
+from ebbtide.engine.freezing import Decided, OnStep, no_step
+from ebbtide.engine.layers import TOUCHED, Layers
+from ebbtide.engine.layout import RunFolder
+from ebbtide.engine.sealed import remove_unused
+from ebbtide.lake.catalog.model import Repository, Snapshot
+from ebbtide.lake.lifecycle.increments import Visited, refreshed, visited
+from ebbtide.lake.lifecycle.memory import Memory, Remembered
+from ebbtide.lake.lifecycle.policies import policy_warnings
+from ebbtide.lake.lifecycle.standings import standings
+from ebbtide.lake.metadata.ranges import range_table
+from ebbtide.lake.metadata.world import ONLY_WORLD, World, world_of
+from ebbtide.lake.retention.references import retained_references
+from ebbtide.lake.rulebook import Rulebook
+from ebbtide.lake.together import together
+from ebbtide.lake.uncommitted.planning import described, keep_states, states_after, sweep
+from ebbtide.lake.uncommitted.reading import Listed, check_history, read_listing
+from ebbtide.lake.uncommitted.references import Scope, referenced
+from ebbtide.lake.workshop import Workshop
+from ebbtide.plan.decision import Collector
+from ebbtide.tables.contracts import RANGES, STANDINGS
+from ebbtide.tables.progress import OnProgress, no_progress
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans one run over one repository; the caller holds its lock."""
+
+    spark: SparkSession
+    shop: Workshop
+    repository: Repository
+    rulebook: Rulebook
+    now: datetime
+    full: bool = False
+    """Trust no cache: decode every range and add up every standing."""
+    on_progress: OnProgress = no_progress
+    on_step: OnStep = no_step
+
+    def decide(self, folder: RunFolder) -> Decided:
+        """Read what there is, in its order, and give the standings of all that a collector touches."""
+        memory = Memory.of(self.shop.root, self.repository.uid, self.repository.namespace)
+        begun = memory.begin()
+        listed = self._listed(folder)
+        snapshot = self.shop.catalog.snapshot(self.repository.name)
+        if listed is not None:
+            check_history(listed, snapshot)
+        worlds = {ONLY_WORLD: replace(self._world(snapshot), reference_folder=memory.references)}
+        RANGES.write(range_table(self.spark, worlds), folder.snapshot)
+        self.on_step("ranges listed")
+        ranges = RANGES.read(self.spark, folder.snapshot)
+        policy = self.rulebook.lifecycle
+        earlier = memory.recall(self.spark, policy) if policy and not self.full else None
+        before = earlier.ranges if earlier else None
+        seen = visited(ranges, before, worlds, folder.scratch / "affected", again=self.full)
+        self.on_step("ranges decoded")
+        decided = Decided(
+            Layers(folder.scratch), _described(snapshot, seen), policy_warnings(self.rulebook.policy)
+        )
+        if policy:
+            kept = self._lifecycle(folder, ranges, worlds, seen, memory, earlier, begun)
+            if len(self.rulebook.collectors) == 1:
+                return replace(decided, standings=kept)
+            decided = replace(decided, standings=kept)
+        decided = self._all(folder, decided, ranges, worlds, listed, snapshot)
+        if not policy:
+            remove_unused(memory.references, begun)
+        return decided
+
+    def _listed(self, folder: RunFolder) -> Listed | None:
+        if self.rulebook.uncommitted is None:
+            return None
+        place = folder.scratch / "listing"
+        place.mkdir(parents=True)
+        listed = read_listing(
+            self.spark,
+            self.shop.catalog,
+            self.repository,
+            self.rulebook.uncommitted,
+            place,
+            self.shop.clock(),
+            self.on_progress,
+        )
+        self.on_step("store listed")
+        return listed
+
+    def _world(self, snapshot: Snapshot) -> World:
+        store = self.shop.catalog.store(self.repository.name).spec
+        return world_of(snapshot, store, self.rulebook.policy, self.now, self.rulebook.retention)
+
+    def _lifecycle(
+        self,
+        folder: RunFolder,
+        ranges: DataFrame,
+        worlds: Mapping[int, World],
+        seen: Visited,
+        memory: Memory,
+        earlier: Remembered | None,
+        begun: float,
+    ) -> Layers:
+        """Do steps 2 and 3 of seed 000; step 4 is the engine's, which knows the time."""
+        again = refreshed(ranges, worlds, seen)
+        policy = self.rulebook.policy
+        kept = memory.keep(
+            self.spark, policy, folder.run_id, folder.snapshot, again, earlier, begun, self.on_step
+        )
+        self.on_step("standings kept")
+        return kept
+
+    def _all(
+        self,
+        folder: RunFolder,
+        decided: Decided,
+        ranges: DataFrame,
+        worlds: Mapping[int, World],
+        listed: Listed | None,
+        snapshot: Snapshot,
+    ) -> Decided:
+        """Put the standings of several collectors together, or of one that is not lifecycle."""
+        outcomes = finished_outcomes(self.shop.root, self.shop.ledger, self.repository.uid)
+        planned = sum(run.due_objects for run in self.shop.ledger.runs(self.repository.uid))
+        parts, known = [], None
+        if self.rulebook.lifecycle:
+            touched = decided.standings.read(self.spark, TOUCHED)
+            parts.append(without_buried(touched, outcomes, most=planned))
+        if self.rulebook.retention:
+            lapsing = retained_references(ranges, worlds, folder.scratch / "lapsing")
+            found = standings(lapsing, worlds, collector=Collector.RETENTION)
+            parts.append(without_buried(found.where(f"kind = '{TOUCHED}'"), outcomes, most=planned))
+            known = referenced(ranges, worlds, Scope()).select("hash").distinct().count()
+        if listed is not None and self.rulebook.uncommitted is not None:
+            gone = buried(self.spark, self.shop.root, self.shop.ledger, self.repository.uid)
+            swept = sweep(
+                self.spark,
+                listed,
+                ranges,
+                worlds[ONLY_WORLD],
+                self.rulebook.uncommitted,
+                self.repository.uid,
+                gone,
+                folder.scratch,
+            )
+            parts.append(swept.standings)
+            known = swept.known
+        place = folder.scratch / "standings"
+        STANDINGS.write(together(parts), place, partition_by="kind")
+        self.on_step("standings written")
+        snapshot_read = decided.snapshot | self._states(folder, listed, snapshot, place)
+        return replace(
+            decided, standings=Layers(place), snapshot=snapshot_read, known=known, without_buried=True
+        )
+
+    def _states(
+        self, folder: RunFolder, listed: Listed | None, snapshot: Snapshot, place: Any
+    ) -> dict[str, Any]:
+        """Keep with the plan what the next run may build on."""
+        rules = self.rulebook.uncommitted
+        if listed is None or rules is None:
+            return {}
+        uploads = max(rules.grace, self.shop.catalog.token_life)
+        found = STANDINGS.read(self.spark, place)
+        states = states_after(listed, snapshot, found, self.now, folder.run_id, uploads)
+        return described(listed) | keep_states(folder.path, states)
+
+
+def _described(snapshot: Snapshot, seen: Visited) -> dict[str, Any]:
+    """Write down in the manifest what was read, short enough for a person."""
+    return {
+        "sequence": snapshot.sequence,
+        "taken_at": snapshot.taken_at.isoformat(),
+        "branches": len(snapshot.branches),
+        "tags": len(snapshot.tags),
+        "commits": len(snapshot.commits),
+        "staged_entries": sum(staged.count for staged in snapshot.staged),
+        "default_branch_head": snapshot.branches.get(snapshot.repository.default_branch),
+        "ranges": seen.ranges,
+        "ranges_decoded": seen.new,
+    }

@@ -1,0 +1,1 @@
+"""Uncommitted garbage (seed 001): what lies in the store and nothing references."""

@@ -1,0 +1,96 @@
+"""
+The preflight: every address that a reference names must be in the listing, or nothing is deleted.
+
+If one is not, the catalog and the store disagree about names, and then what looks unreferenced may be what
+those references mean; or data is lost already, and this run must not lose more. What Ebbtide itself deleted
+is expected to be missing. What was uploaded after its partition was listed is looked for once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from ebbtide.errors import LiveObjectMissing, NotFound
+from ebbtide.lake.lifecycle.references import references
+from ebbtide.lake.metadata.affected import make_folder, write_affected
+from ebbtide.lake.metadata.world import World
+from ebbtide.store.base import StoreSpec
+from ebbtide.store.opening import open_store
+from ebbtide.tables.antijoin import without
+
+MOST_NAMED = 100
+
+
+def check_references_are_listed(
+    found: DataFrame, listed: DataFrame, buried: DataFrame, ranges: DataFrame, world: World, folder: Path
+) -> None:
+    """Stop if an address within the listing's scope is referenced, and neither listed nor buried."""
+    wanted = found.where("within").select("hash")
+    unmet = without(without(wanted, listed.select("hash")), buried.select("hash"))
+    make_folder(folder)
+    noted = unmet.mapInArrow(_Noting(folder), "noted long").agg(f.sum("noted")).collect()[0][0]
+    if not noted:
+        return
+    missing = _missing(ranges, {0: world}, folder).limit(MOST_NAMED + 1).toArrow().to_pylist()
+    if missing:
+        raise _stop([row["name"] for row in missing])
+
+
+def _missing(ranges: DataFrame, worlds: Mapping[int, World], folder: Path) -> DataFrame:
+    """Look for the unmet addresses one by one, and name those that are really not there."""
+    named = references(ranges, worlds, among=folder)
+    once = named.groupBy("hash").agg(f.min(f.struct("key", "holder", "address")).alias("at")).select("at.*")
+    return once.mapInArrow(_Looker(worlds[0].store), "name string")
+
+
+def _stop(missing: list[str]) -> LiveObjectMissing:
+    first = missing[:MOST_NAMED]
+    count = f"more than {MOST_NAMED}" if len(missing) > MOST_NAMED else str(len(missing))
+    return LiveObjectMissing(
+        f"{count} objects that are referenced are not in the store",
+        why="either the catalog and the store disagree about names, or data is lost already;"
+        " what looks like garbage may be what is missed",
+        fix="find out which, and bring the objects back, before anything is deleted",
+        details=first,
+    )
+
+
+@dataclass(frozen=True)
+class _Noting:
+    """Writes unmet hashes on an executor where others can look them up."""
+
+    folder: Path
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        hashes = [np.asarray(batch.column("hash")) for batch in batches]
+        context = TaskContext.get()
+        noted = write_affected(
+            self.folder, context.partitionId() if context else 0, {0: hashes} if hashes else {}
+        )
+        yield pa.RecordBatch.from_pydict({"noted": pa.array([noted], pa.int64())})
+
+
+@dataclass(frozen=True)
+class _Looker:
+    """Asks the store about single objects on an executor."""
+
+    store: StoreSpec
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        store = open_store(self.store)
+        for batch in batches:
+            for row in batch.to_pylist():
+                try:
+                    store.stat(row["address"])
+                except NotFound:
+                    name = f"{row['key']} {row['holder']}: {row['address']}"
+                    yield pa.RecordBatch.from_pydict({"name": pa.array([name], pa.string())})

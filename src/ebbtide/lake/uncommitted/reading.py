@@ -1,0 +1,87 @@
+"""
+Reading for uncommitted garbage, in the order on which its safety rests.
+
+1. `survey`, `list_branch_paths`   what is stored
+2. `note_uploads`                  which uploads may still be linked
+3. the catalog's snapshot          what is staged (the "GC commit") and what is committed, in one transaction
+
+An object moves from an upload to staging to a commit, never back. Who reads in the same order cannot miss it:
+what was not yet staged when 3 was read was listed while its upload was open or young, and is held for that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from ebbtide.errors import MetadataError
+from ebbtide.lake.catalog.catalog import Catalog
+from ebbtide.lake.catalog.model import Repository, Snapshot
+from ebbtide.lake.rulebook import SweepRules
+from ebbtide.lake.uncommitted.listing import data_objects, list_branch_paths, list_levels
+from ebbtide.lake.uncommitted.sweeps import Survey, survey
+from ebbtide.tables.contracts import INVENTORY, UPLOADS
+from ebbtide.tables.progress import OnProgress, no_progress, watch
+
+_UPLOADS = pa.schema([("address", pa.string()), ("expires", pa.timestamp("us", tz="UTC"))])
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What was read before the snapshot."""
+
+    survey: Survey
+    everything: DataFrame
+    """All that was listed: hashes."""
+    objects: DataFrame
+    """The data objects among it."""
+    uploads: DataFrame
+    at: datetime
+    """When the listing began."""
+
+
+def read_listing(
+    spark: SparkSession,
+    catalog: Catalog,
+    repository: Repository,
+    rules: SweepRules,
+    folder: Path,
+    began: datetime,
+    on_progress: OnProgress = no_progress,
+) -> Listed:
+    """List what is stored, then note which uploads are open; the snapshot must be taken after this."""
+    store = catalog.store(repository.name)
+    found = survey(store, repository, catalog.branch_ids(repository.name), rules)
+    with watch(spark, "listing", on_progress):
+        listing = list_branch_paths(spark, found, store.spec, repository.namespace)
+        INVENTORY.write(listing, folder / "inventory")
+    listed = INVENTORY.read(spark, folder / "inventory")
+    everything = listed.select("hash").unionByName(list_levels(spark, found, store.spec))
+    uploads = note_uploads(spark, catalog, repository.name, folder / "uploads")
+    return Listed(found, everything, data_objects(listed, repository.uid), uploads, began)
+
+
+def note_uploads(spark: SparkSession, catalog: Catalog, repository: str, folder: Path) -> DataFrame:
+    """Write down, page by page, which addresses may still be linked and until when."""
+    folder.mkdir(parents=True)
+    with pq.ParquetWriter(folder / "uploads.parquet", _UPLOADS) as writer:
+        for page in catalog.open_uploads(repository):
+            writer.write_table(page.cast(_UPLOADS))
+    return UPLOADS.read(spark, folder)
+
+
+def check_history(listed: Listed, snapshot: Snapshot) -> None:
+    """Stop if an earlier run has seen a commit that is not there any more: then references may be lost."""
+    for sweep in listed.survey.sweeps:
+        if sweep.newest_commit is not None and sweep.newest_commit not in snapshot.commits:
+            raise MetadataError(
+                f"commit {sweep.newest_commit}, which an earlier run saw, is not in the catalog any more",
+                why="a catalog that was restored from an older copy does not know what was written since,"
+                " and all of that would look like garbage",
+                fix=f"bring the catalog up to date; if this is meant, remove {sweep.path}_gc/state.json",
+            )

@@ -1,0 +1,281 @@
+"""Uncommitted garbage on a real lake: what goes, what stays, and what a run builds on."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from tests.services.lake import REPOSITORY, make_lake
+
+from ebbtide.errors import LiveObjectMissing, MetadataError
+from ebbtide.lake.catalog.partitions import branch_path
+from ebbtide.lake.uncommitted.state import state_from_json, state_key
+from ebbtide.ledger.runs import RunState
+from ebbtide.store.base import DeleteRequest
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def lake(spark, tmp_path):
+    """Give an empty lake, at noon of its first day."""
+    return make_lake(spark, tmp_path)
+
+
+def path_of(lake, branch="main"):
+    """Name the folder of a branch's objects."""
+    repository = lake.catalog.repository(REPOSITORY)
+    return branch_path(repository.uid, lake.catalog.branch_ids(REPOSITORY)[branch])
+
+
+def finish(lake, manifest):
+    """Apply a plan, however much of the lake it takes."""
+    lake.apply(manifest, override_breaker=True)
+
+
+def test_what_nothing_references_goes(lake):
+    """An upload that was overwritten, reset or left behind by a deleted branch is due after a day."""
+    kept = lake.upload("a", "b")
+    overwritten = lake.upload("c")
+    kept |= lake.upload("c")
+    lake.commit()
+    reset = lake.upload("d")
+    lake.catalog.reset(REPOSITORY, "main")
+    lake.catalog.create_branch(REPOSITORY, "other", "main")
+    left = lake.upload("e", "f", branch="other")
+    lake.catalog.delete_branch(REPOSITORY, "other")
+    staged = lake.upload("g")
+    lake.day(2)
+    manifest = lake.plan_uncommitted()
+
+    assert {*overwritten.values(), *reset.values(), *left.values()} == lake.due(manifest)
+    finish(lake, manifest)
+    assert {*kept.values(), *staged.values()} == {key for key in lake.stored() if "/_gc/" not in key}
+
+
+def test_nothing_is_garbage_before_the_grace_period_is_over(lake):
+    """An unreferenced object is held until a day after it was written, to the microsecond."""
+    lake.upload("kept")
+    lake.upload("a")
+    lake.catalog.delete(REPOSITORY, "main", "a")
+    ripe = lake.clock() + timedelta(days=1)
+    early = lake.plan_uncommitted(now=ripe - timedelta(microseconds=1))
+    late = lake.plan_uncommitted(now=ripe)
+
+    assert 0 == early.summary.due.objects
+    assert 1 == early.summary.held.objects
+    assert 1 == late.summary.due.objects
+
+
+def test_an_object_that_was_merged_stays(lake):
+    """The merge trap: uploaded on a branch, merged, the branch deleted and its path swept: it stays."""
+    lake.catalog.create_branch(REPOSITORY, "a", "main")
+    merged = lake.upload("x", branch="a")
+    lake.commit("a")
+    lost = lake.upload("y", branch="a")
+    lake.catalog.merge(REPOSITORY, "a", "main")
+    lake.catalog.delete_branch(REPOSITORY, "a")
+    lake.day(2)
+    manifest = lake.plan_uncommitted(branch="a")
+
+    assert set(lost.values()) == lake.due(manifest)
+    finish(lake, manifest)
+    assert b"x" == lake.catalog.read(REPOSITORY, "main", "x")
+    assert set(merged.values()) <= lake.stored()
+
+
+def test_a_branch_is_swept_alone(lake):
+    """Garbage of another branch is not looked for."""
+    lake.catalog.create_branch(REPOSITORY, "a", "main")
+    lake.upload("kept")
+    mine, other = lake.upload("x", branch="a"), lake.upload("y")
+    lake.catalog.delete(REPOSITORY, "a", "x")
+    lake.catalog.delete(REPOSITORY, "main", "y")
+    lake.day(2)
+
+    assert set(mine.values()) == lake.due(lake.plan_uncommitted(branch="a"))
+    assert set(other.values()) == lake.due(lake.plan_uncommitted(branch="main"))
+
+
+def test_strangers_are_left_alone(lake):
+    """Files that are no data objects by the path convention neither break a run nor are deleted."""
+    lake.upload("kept")
+    garbage = lake.upload("x")
+    lake.catalog.delete(REPOSITORY, "main", "x")
+    place = next(iter(garbage.values())).rpartition("/")[0]
+    strangers = [
+        "_lakefs/stray.json",
+        "_lakefs/committed/readme.txt",
+        "at the root",
+        "elsewhere/data.parquet",
+        "repos/other/branches/b/0/0",
+        f"{path_of(lake)}directly on the branch path",
+        f"{place}/a file: with spaces",
+        f"{place}/ünïcode",
+        f"{place}/deeper/{'0' * 32}",
+        f"{path_of(lake)}no partition/{'1' * 32}",
+    ]
+    for key in strangers:
+        lake.write(key, b"stranger")
+    lake.day(2)
+    manifest = lake.plan_uncommitted()
+
+    assert set(garbage.values()) == lake.due(manifest)
+    finish(lake, manifest)
+    assert set(strangers) <= set(lake.listing())
+
+
+def test_a_referenced_object_that_is_missing_stops_the_run(lake):
+    """If a reference names what the listing has not, nothing is planned, and the error names it."""
+    lost = lake.upload("lost", "found")["lost"]
+    lake.commit()
+    lake.upload("x")
+    lake.catalog.delete(REPOSITORY, "main", "x")
+    lake.store.delete([DeleteRequest(lost)])
+    lake.day(2)
+    with pytest.raises(LiveObjectMissing) as stopped:
+        lake.plan_uncommitted()
+
+    assert 3 == stopped.value.exit_code
+    assert (f"lost on branch main: {lost}",) == stopped.value.details
+    assert RunState.ABANDONED == lake.ledger.runs()[-1].state
+
+
+def test_what_ebbtide_deleted_is_expected_to_be_missing(lake):
+    """Objects that a lifecycle run took away do not stop a sweep."""
+    lake.policy({"all": {"prefix": "old/", "days": 1}})
+    lake.upload("old/1", "new/1")
+    lake.commit()
+    lake.day(5)
+    finish(lake, lake.plan())
+    garbage = lake.upload("x")
+    lake.catalog.delete(REPOSITORY, "main", "x")
+    lake.day(7)
+
+    assert set(garbage.values()) == lake.due(lake.plan_uncommitted())
+
+
+def test_an_upload_in_flight_is_never_collected(lake):
+    """As long as a token is open its object is held, however old; when it has expired it is garbage."""
+    lake.upload("kept")
+    lake.catalog._token_life = timedelta(days=5)
+    given = lake.catalog.get_physical_address(REPOSITORY, "main", "x")
+    lake.write(given.address, b"x")
+    lake.day(3)
+    held = lake.plan_uncommitted()
+    lake.catalog.link_physical_address(REPOSITORY, "main", "x", given.token, size=1)
+    linked = lake.plan_uncommitted()
+    lake.catalog.delete(REPOSITORY, "main", "x")
+    lake.day(6)
+
+    assert set() == lake.due(held)
+    assert 1 == held.summary.held.objects
+    assert set() == lake.due(linked)
+    assert {given.address} == lake.due(lake.plan_uncommitted())
+
+
+def test_a_run_that_succeeded_leaves_its_state(lake):
+    """GC commit, last read partition and newest commit are saved on the branch path, after apply alone."""
+    lake.upload("a")
+    head = lake.commit()
+    lake.upload("staged", "x")
+    lake.catalog.delete(REPOSITORY, "main", "x")
+    lake.day(2)
+    manifest = lake.plan_uncommitted()
+    before = lake.listing(path_of(lake) + "_gc/")
+    finish(lake, manifest)
+    state = state_from_json(lake.store.read(state_key(path_of(lake))).decode())
+
+    assert [] == before
+    assert (1, head, manifest.run_id, 0) == (
+        state.staged,
+        state.newest_commit,
+        state.run_id,
+        state.optimized_runs,
+    )
+    assert state.gc_commit is not None
+    assert state.last_partition is not None
+
+
+def test_an_optimized_run_lists_what_is_new(lake):
+    """After a run that succeeded the next lists new partitions alone, and still finds what was unstaged."""
+    lake.upload("a")
+    was_staged = lake.upload("b")
+    lake.day(3)
+    finish(lake, lake.plan_uncommitted())
+    lake.day(6)
+    new = lake.upload("c")
+    lake.catalog.delete(REPOSITORY, "main", "b")
+    lake.catalog.delete(REPOSITORY, "main", "c")
+    lake.day(8)
+    optimized, clean = lake.plan_uncommitted(), lake.plan_uncommitted(clean=True)
+
+    assert {*was_staged.values(), *new.values()} == lake.due(optimized) == lake.due(clean)
+    assert (0, 1) == (optimized.snapshot["clean_runs"], clean.snapshot["clean_runs"])
+
+
+@pytest.mark.parametrize("damage", ["removed", "cut short", "altered", "another branch's", "no GC commit"])
+def test_a_state_that_cannot_be_used_means_a_clean_run(lake, damage):
+    """Missing or corrupt state falls back to a clean run, which says why and finds the same."""
+    lake.upload("a", "b")
+    lake.day(3)
+    finish(lake, lake.plan_uncommitted())
+    key = state_key(path_of(lake))
+    text = lake.store.read(key).decode()
+    state = state_from_json(text)
+    broken = {
+        "cut short": text[: len(text) // 2],
+        "altered": text.replace('"staged": 2', '"staged": 3'),
+        "another branch's": type(state)(**{**vars(state), "branch_id": "x"}).to_json(),
+    }
+    gone = f"_lakefs/staged/{state.gc_commit}.parquet" if damage == "no GC commit" else key
+    lake.store.delete([DeleteRequest(gone)])
+    if damage in broken:
+        lake.store.write(key, broken[damage].encode())
+    lake.catalog.delete(REPOSITORY, "main", "b")
+    lake.day(6)
+    manifest = lake.plan_uncommitted()
+
+    assert 1 == manifest.snapshot["clean_runs"]
+    assert "cannot be used" in manifest.snapshot["clean_because"][0]
+    assert 1 == manifest.summary.due.objects
+
+
+def test_a_catalog_that_forgot_commits_stops_the_run(lake, tmp_path):
+    """A commit that an earlier run saw and that is gone means a restored catalog: nothing is deleted."""
+    lake.upload("a")
+    lake.commit()
+    lake.day(3)
+    finish(lake, lake.plan_uncommitted())
+    key = state_key(path_of(lake))
+    state = state_from_json(lake.store.read(key).decode())
+    lake.store.write(key, type(state)(**{**vars(state), "newest_commit": "f" * 64}).to_json().encode())
+    with pytest.raises(MetadataError, match="restored"):
+        lake.plan_uncommitted()
+
+
+def test_every_seventh_run_is_clean(lake):
+    """Six optimized runs follow a clean one, then comes a clean one again."""
+    lake.upload("a")
+    kinds = []
+    for day in range(3, 12):
+        lake.day(day)
+        manifest = lake.plan_uncommitted()
+        kinds.append(manifest.snapshot["clean_runs"])
+        finish(lake, manifest)
+
+    assert [1, 0, 0, 0, 0, 0, 0, 1, 0] == kinds
+
+
+def test_a_late_upload_is_seen_by_the_next_clean_run(lake):
+    """What flow 2 cannot see: an object that came into a settled partition after its token had expired."""
+    lake.upload("a")
+    given = lake.catalog.get_physical_address(REPOSITORY, "main", "x")
+    lake.day(5)
+    finish(lake, lake.plan_uncommitted())
+    lake.write(given.address, b"late")
+    lake.day(8)
+    optimized, clean = lake.plan_uncommitted(), lake.plan_uncommitted(clean=True)
+
+    assert set() == lake.due(optimized)
+    assert {given.address} == lake.due(clean)
