@@ -80,8 +80,8 @@ class PlanSettings(_Section):
 class UncommittedSettings(_Section):
     """How uncommitted garbage is looked for."""
 
-    grace_hours: float = Field(24, ge=0)
-    """How old an unreferenced object must be; not less than uploads may take."""
+    grace_hours: float = Field(24, ge=1)
+    """How old an unreferenced object must be: an upload is one until it is staged, and that may take a while."""
     clean_every: int = Field(7, ge=1)
     """One run in so many lists everything."""
 

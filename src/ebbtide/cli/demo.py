@@ -24,8 +24,8 @@ from ebbtide.engine.reading import sample_decisions
 from ebbtide.errors import BadInput, LiveObjectMissing
 from ebbtide.lake.catalog.catalog import Catalog
 from ebbtide.lake.demonstration import POLICY, REPOSITORY, DemoClock, build_lake, check_needed
+from ebbtide.lake.explaining import explain
 from ebbtide.lake.job import apply_lake, plan_lake
-from ebbtide.lake.lifecycle.explaining import explain
 from ebbtide.lake.metadata.world import world_of
 from ebbtide.lake.simulation import simulate
 from ebbtide.lake.world_document import world_document

@@ -11,9 +11,9 @@ from ebbtide.cli.console import AsJson, Master, Now, print_json, safe, say, tabl
 from ebbtide.cli.state import State, instant, lake_target
 from ebbtide.errors import NotFound
 from ebbtide.lake.burials import RunGraveyard
-from ebbtide.lake.lifecycle.explaining import Explanation, explain
+from ebbtide.lake.explaining import Explanation, explain, explain_garbage
 from ebbtide.lake.metadata.world import world_of
-from ebbtide.lake.rulebook import stored_policy
+from ebbtide.lake.rulebook import every_rule
 from ebbtide.report.format import human_bytes
 from ebbtide.rules.instant import format_instant
 from ebbtide.tables.failures import own_errors
@@ -33,11 +33,16 @@ def explain_object(
     """Say why an object goes or stays: every reference to it, and when each lapses."""
     state: State = context.obj
     name = lake_target(target)
-    policy = stored_policy(state.catalog, name)
+    rules = every_rule(state.catalog, name)
     store = state.catalog.store(name).spec
-    world = world_of(state.catalog.snapshot(name), store, policy, instant(now, state.clock))
+    snapshot = state.catalog.snapshot(name)
+    world = world_of(snapshot, store, rules.policy, instant(now, state.clock), rules.retention)
     with state.spark(master) as spark, own_errors():
         found = explain(spark, world, item)
+    if not found:
+        grace = state.sweep_rules(branch=None, clean=False).grace
+        garbage = explain_garbage(state.catalog, name, item, grace)
+        found = [garbage] if garbage else []
     if not found:
         raise NotFound(
             f"nothing in {target} references {item!r}",
@@ -62,16 +67,9 @@ def show_explanation(e: Explanation) -> None:
             f"  GONE since {format_instant(b.since)}: run {b.run_id} deleted it by"
             f" {safe(', '.join(b.rules))}; {'restorable' if b.restorable else 'for good'}"
         )
-    longest = e.references[0]
-    verdicts = {
-        "due": f"DUE since {format_instant(e.deadline)}: every reference has lapsed",
-        "held": f"HELD: {longest.why}: {longest.key} {longest.reached[0]}",
-        "untouched": "KEPT: no rule concerns any of its references",
-    }
-    say(
-        f"  {safe(verdicts[e.verdict])}"
-        + ("" if e.verdict != "held" else f" (until {format_instant(e.deadline)})")
-    )
+    say(f"  {safe(_verdict(e))}")
+    if not e.references:
+        return
     rows = [
         (
             r.key,
@@ -83,3 +81,19 @@ def show_explanation(e: Explanation) -> None:
         for r in e.references
     ]
     table("", ("key", "reached", "written", "lapses", "rules"), rows)
+    terms = [(t.key, t.keeper, format_instant(t.until)) for t in e.terms]
+    if terms:
+        table("By retention", ("key", "kept", "until"), terms)
+
+
+def _verdict(e: Explanation) -> str:
+    """Say in one sentence whether an object goes or stays, and why."""
+    until = format_instant(e.deadline)
+    if e.verdict == "garbage":
+        return f"GARBAGE: nothing references it; a run with --uncommitted may delete it from {until} on"
+    if e.verdict == "due":
+        return f"DUE since {until}: every reference has lapsed"
+    if e.verdict == "untouched":
+        return "KEPT: no lifecycle rule concerns any of its references"
+    longest = e.references[0]
+    return f"HELD: {longest.why}: {longest.key} {longest.reached[0]} (until {until})"

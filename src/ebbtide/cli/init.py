@@ -29,6 +29,10 @@ max_delete_fraction = 0.5        # a plan above this needs --override-breaker
 [deletes]
 # rate_per_prefix = 3500         # objects a second and prefix; the default for S3
 
+[uncommitted]
+# grace_hours = 24               # how old an unreferenced object must be before it can go
+# clean_every = 7                # one run in so many lists everything
+
 [store]
 # endpoint = "http://127.0.0.1:8333"
 # region = "us-east-1"

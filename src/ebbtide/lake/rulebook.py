@@ -123,6 +123,16 @@ def current_rulebook(catalog: Catalog, repository: str, planned: Rulebook) -> Ru
     )
 
 
+def every_rule(catalog: Catalog, repository: str) -> Rulebook:
+    """Read all rules that a repository has; it may have none."""
+    return stored_rulebook(
+        catalog,
+        repository,
+        lifecycle=catalog.policy(repository) is not None,
+        retention=catalog.retention(repository) is not None,
+    )
+
+
 def stored_policy(catalog: Catalog, repository: str) -> LakePolicy:
     """Read a repository's policy; none at all, or one that cannot be read, stops the run."""
     stored = catalog.policy(repository)

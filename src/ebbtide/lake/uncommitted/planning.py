@@ -96,6 +96,7 @@ def states_after(
             newest_commit=heads.get(one.branch_id, newest),
             run_id=run_id,
             optimized_runs=one.before.optimized_runs + 1 if one.before else 0,
+            finished=one.branch_id not in heads and not one.partitions,
         )
     return states
 

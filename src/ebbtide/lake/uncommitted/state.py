@@ -17,7 +17,7 @@ from typing import Any
 
 from ebbtide.errors import NotFound
 from ebbtide.lake.catalog.partitions import PARTITION_LIFE, partition_began
-from ebbtide.store.base import Store
+from ebbtide.store.base import DeleteRequest, Store
 
 FORMAT = 1
 
@@ -36,6 +36,8 @@ class BranchState:
     run_id: int
     optimized_runs: int
     """How many runs in a row have not listed everything."""
+    finished: bool = False
+    """The branch is no more and its path is empty: there is nothing to come back for."""
     format: int = FORMAT
 
     def to_json(self) -> str:
@@ -83,13 +85,17 @@ def read_state(store: Store, branch_path: str, branch_id: str) -> BranchState:
 
 
 def save_state(store: Store, branch_path: str, state: BranchState) -> None:
-    """Leave a state for the next run, unless a later run has left one already."""
+    """Leave a state for the next run, unless a later run has left one already; a finished path needs none."""
     try:
         known = read_state(store, branch_path, state.branch_id)
     except BadState:
         known = None
-    if known is None or known.run_id < state.run_id:
+    if known is not None and known.run_id >= state.run_id:
+        return
+    if not state.finished:
         store.write(state_key(branch_path), state.to_json().encode())
+    elif known is not None:
+        store.delete([DeleteRequest(state_key(branch_path))])
 
 
 def last_unsettled(
