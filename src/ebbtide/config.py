@@ -81,7 +81,7 @@ class UncommittedSettings(_Section):
     """How uncommitted garbage is looked for."""
 
     grace_hours: float = Field(24, ge=1)
-    """How old an unreferenced object must be: an upload is one until it is staged, and that may take a while."""
+    """How old an unreferenced object must be: every upload is one until it is staged."""
     clean_every: int = Field(7, ge=1)
     """One run in so many lists everything."""
 

@@ -214,30 +214,20 @@ def test_an_optimized_run_lists_what_is_new(lake):
     assert (0, 1) == (optimized.snapshot["clean_runs"], clean.snapshot["clean_runs"])
 
 
-@pytest.mark.parametrize("damage", ["removed", "cut short", "altered", "another branch's", "no GC commit"])
-def test_a_state_that_cannot_be_used_means_a_clean_run(lake, damage):
-    """Missing or corrupt state falls back to a clean run, which says why and finds the same."""
+def test_a_state_that_cannot_be_used_means_a_clean_run(lake):
+    """Corrupt state falls back to a clean run, which says why and finds what an optimized one would."""
     lake.upload("a", "b")
     lake.day(3)
     finish(lake, lake.plan_uncommitted())
     key = state_key(path_of(lake))
-    text = lake.store.read(key).decode()
-    state = state_from_json(text)
-    broken = {
-        "cut short": text[: len(text) // 2],
-        "altered": text.replace('"staged": 2', '"staged": 3'),
-        "another branch's": type(state)(**{**vars(state), "branch_id": "x"}).to_json(),
-    }
-    gone = f"_lakefs/staged/{state.gc_commit}.parquet" if damage == "no GC commit" else key
-    lake.store.delete([DeleteRequest(gone)])
-    if damage in broken:
-        lake.store.write(key, broken[damage].encode())
+    lake.store.write(key, lake.store.read(key)[:-20])
     lake.catalog.delete(REPOSITORY, "main", "b")
     lake.day(6)
     manifest = lake.plan_uncommitted()
 
-    assert 1 == manifest.snapshot["clean_runs"]
-    assert "cannot be used" in manifest.snapshot["clean_because"][0]
+    assert ["the last run's state cannot be used: it is not readable (1 branches)"] == (
+        manifest.snapshot["clean_because"]
+    )
     assert 1 == manifest.summary.due.objects
 
 
@@ -252,19 +242,6 @@ def test_a_catalog_that_forgot_commits_stops_the_run(lake, tmp_path):
     lake.store.write(key, type(state)(**{**vars(state), "newest_commit": "f" * 64}).to_json().encode())
     with pytest.raises(MetadataError, match="restored"):
         lake.plan_uncommitted()
-
-
-def test_every_seventh_run_is_clean(lake):
-    """Six optimized runs follow a clean one, then comes a clean one again."""
-    lake.upload("a")
-    kinds = []
-    for day in range(3, 12):
-        lake.day(day)
-        manifest = lake.plan_uncommitted()
-        kinds.append(manifest.snapshot["clean_runs"])
-        finish(lake, manifest)
-
-    assert [1, 0, 0, 0, 0, 0, 0, 1, 0] == kinds
 
 
 def test_a_late_upload_is_seen_by_the_next_clean_run(lake):
