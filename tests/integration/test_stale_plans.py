@@ -52,8 +52,8 @@ def set_namespace(lake: Lake, namespace: str) -> None:
 
 CHANGES = [
     (change_policy, "the policy of lake:lake was changed"),
-    (break_policy, "the policy of lake:lake can no longer be read"),
-    (remove_policy, "the policy of lake:lake was removed"),
+    (break_policy, "the rules of lake:lake were removed or can no longer be read: .* is not readable"),
+    (remove_policy, "the rules of lake:lake were removed or can no longer be read: .* has no lifecycle"),
     (move_namespace, "lake:lake moved from file:///"),
     (recreate, "lake:lake is now another repository of the same name"),
 ]
