@@ -35,9 +35,11 @@ soak: setup ## Run the world machine for SECONDS=600 from SEED=1
 sabotage: setup ## Break Ebbtide in many ways and see that the tests notice each
 	$(BIN)/python -m tests.sabotage
 
-bench: setup ## Measure: 5,000,000 entries in a 2 GB driver; an incremental plan against a full one
+bench: setup ## Measure: memory, an incremental plan against a full one, the anti-join against DuckDB, listing
 	$(BIN)/python -m bench.memory
 	$(BIN)/python -m bench.incremental
+	$(BIN)/python -m bench.subtraction
+	$(BIN)/python -m bench.listing
 
 check: setup ## Lint, formatting, types, import layers, docstrings
 	$(BIN)/ruff check .

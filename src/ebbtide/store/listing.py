@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,10 +19,8 @@ LISTING_SCHEMA = pa.schema(
 )
 
 
-def listing_batch(
-    keys: Sequence[str], sizes: Sequence[int], micros: Sequence[int], etags: Sequence[str | None]
-) -> RecordBatch:
-    """Make one batch of a listing from its columns; times are microseconds since 1970."""
+def listing_batch(keys: Sequence[str], sizes: Any, micros: Any, etags: Sequence[str | None]) -> RecordBatch:
+    """Make one batch of a listing from its columns, lists or arrays; times are microseconds since 1970."""
     columns = (keys, sizes, micros, etags)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, LISTING_SCHEMA, strict=True)]
     return pa.record_batch(arrays, schema=LISTING_SCHEMA)

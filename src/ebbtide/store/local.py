@@ -8,7 +8,6 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 
 from ebbtide.errors import AddressError, NotFound, StoreError
 from ebbtide.plan.decision import Outcome
@@ -23,9 +22,11 @@ from ebbtide.store.base import (
 )
 from ebbtide.store.keys import check_folder, check_key
 from ebbtide.store.listing import listing_batch
-from ebbtide.store.local_walk import TEMPORARY, children, walk
+from ebbtide.store.local_walk import TEMPORARY, Files, children, walk
 
 _ROWS = 16_384
+_ETAG = "%x-%x-%x"
+"""Time in nanoseconds, size, inode."""
 _TRIES = 100
 _CHECK_AGAIN_AFTER = 1.0
 _MOST_CHECKED = 4096
@@ -51,14 +52,16 @@ class LocalStore:
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[RecordBatch]:
         """Stream the files in key order. Symbolic links, special files and unreadable folders raise."""
-        found = walk(self._root, prefix, start_after)
-        while rows := list(islice(found, _ROWS)):
-            yield listing_batch(
-                [key for key, _ in rows],
-                [info.st_size for _, info in rows],
-                [info.st_mtime_ns // 1000 for _, info in rows],
-                [_etag(info) for _, info in rows],
-            )
+        waiting: list[Files] = []
+        rows = 0
+        for run in walk(self._root, prefix, start_after):
+            waiting.append(run)
+            rows += len(run)
+            if rows >= _ROWS:
+                yield from _batches(Files.joined(waiting))
+                waiting, rows = [], 0
+        if waiting:
+            yield from _batches(Files.joined(waiting))
 
     def children(self, prefix: str) -> Iterator[str]:
         """
@@ -267,7 +270,15 @@ def _into_place(path: str, move: Callable[[], None]) -> None:
 
 def _etag(info: os.stat_result) -> str:
     """Make a tag that every write changes: a rename brings another inode."""
-    return f"{info.st_mtime_ns:x}-{info.st_size:x}-{info.st_ino:x}"
+    return _ETAG % (info.st_mtime_ns, info.st_size, info.st_ino)
+
+
+def _batches(files: Files) -> Iterator[RecordBatch]:
+    """Cut files into batches of a listing."""
+    for start in range(0, len(files), _ROWS):
+        some = files.between(start, start + _ROWS)
+        tags = zip(some.times.tolist(), some.sizes.tolist(), some.inodes.tolist(), strict=True)
+        yield listing_batch(some.keys, some.sizes, some.times // 1000, list(map(_ETAG.__mod__, tags)))
 
 
 def _describe(key: str, info: os.stat_result) -> ObjectInfo:

@@ -4,19 +4,51 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from ebbtide.errors import NotFound, StoreError
 
 TEMPORARY = ".ebbtide-tmp"
 """The folder at the root for half-written objects: no part of the store, so never listed."""
 
-Found = tuple[str, os.stat_result]
+
+@dataclass(frozen=True)
+class Files:
+    """Files in key order, as columns: a folder may hold very many, and a tuple for each is slow."""
+
+    keys: list[str]
+    sizes: Any
+    times: Any
+    """Nanoseconds since 1970."""
+    inodes: Any
+
+    def __len__(self) -> int:
+        """Count the files."""
+        return len(self.keys)
+
+    def between(self, start: int, end: int) -> Files:
+        """Give those from one position up to another."""
+        some = slice(start, end)
+        return Files(self.keys[some], self.sizes[some], self.times[some], self.inodes[some])
+
+    @staticmethod
+    def joined(runs: Sequence[Files]) -> Files:
+        """Put runs behind each other."""
+        return Files(
+            [key for run in runs for key in run.keys],
+            *(np.concatenate([getattr(run, name) for run in runs]) for name in ("sizes", "times", "inodes")),
+        )
 
 
-def walk(root: str, prefix: str, start_after: str) -> Iterator[Found]:
+def walk(root: str, prefix: str, start_after: str) -> Iterator[Files]:
     """
-    Stream every file whose key starts with the prefix and lies after `start_after`.
+    Stream every file whose key starts with the prefix and lies after `start_after`, in runs of any length.
 
     Symbolic links and special files raise: following them may leave the root, and skipping them may hide
     the name by which a live object is reached.
@@ -32,10 +64,9 @@ def children(root: str, folder: str) -> Iterator[str]:
     _check_root(root)
     if not _is_real_folder(root, folder):
         return
-    for name, entry in _entries(root, folder):
-        is_folder = name.endswith("/")
-        if _holds_something(root, folder + name) if is_folder else _regular(entry) is not None:
-            yield name
+    files, folders = _read_folder(root, folder, _Wanted("", ""))
+    names = [key[len(folder) :] for key in files.keys]
+    yield from sorted([*names, *(name for name in folders if _holds_something(root, folder + name))])
 
 
 def _check_root(root: str) -> None:
@@ -68,42 +99,94 @@ def _is_real_folder(root: str, folder: str) -> bool:
     return True
 
 
-def _walk_folder(root: str, folder: str, prefix: str, start_after: str) -> Iterator[Found]:
+def _walk_folder(root: str, folder: str, prefix: str, start_after: str) -> Iterator[Files]:
     """Stream one folder and those below it, leaving out what cannot match."""
-    for name, entry in _entries(root, folder):
-        key = folder + name
-        is_folder = name.endswith("/")
-        if is_folder:
-            if not (key.startswith(prefix) or prefix.startswith(key)):
-                continue
-            if key <= start_after and not start_after.startswith(key):
-                continue  # every key in here begins with this one, so all lie before start_after
-            yield from _walk_folder(root, key, prefix, start_after)
-        elif key.startswith(prefix) and key > start_after:
-            found = _regular(entry)
-            if found is not None:
-                yield key, found
+    if start_after > folder and not start_after.startswith(folder):
+        return  # every key in here begins with the folder's, so all lie before start_after
+    wanted = _Wanted(prefix[len(folder) :], start_after[len(folder) :] if start_after > folder else "")
+    files, folders = _read_folder(root, folder, wanted)
+    done = 0
+    for name in folders:
+        until = bisect_left(files.keys, folder + name, lo=done)
+        if until > done:
+            yield files.between(done, until)
+        yield from _walk_folder(root, folder + name, prefix, start_after)
+        done = until
+    if done < len(files):
+        yield files.between(done, len(files))
 
 
-def _entries(root: str, folder: str) -> list[tuple[str, os.DirEntry[str]]]:
-    """Read one folder, sorted as its keys sort: a folder's name counts with the slash that follows it."""
-    found = []
+@dataclass(frozen=True)
+class _Wanted:
+    """Which names of a folder to look at: those that begin so, and come after that one."""
+
+    start: str
+    after: str
+
+    def file(self, name: str) -> bool:
+        """Tell whether a file is wanted."""
+        return name.startswith(self.start) and name > self.after
+
+    def folder(self, name: str) -> bool:
+        """Tell whether something in a folder may be wanted; its name comes with a slash, as in keys."""
+        begins = name.startswith(self.start) or self.start.startswith(name)
+        return begins and (name > self.after or self.after.startswith(name))
+
+
+def _read_folder(root: str, folder: str, wanted: _Wanted) -> tuple[Files, list[str]]:
+    """Read one folder: its files, and the names of its folders with a slash, both sorted as keys sort."""
     try:
-        with os.scandir(f"{root}/{folder}") as entries:
-            for entry in entries:
-                if not folder and entry.name == TEMPORARY:
-                    continue
-                _check_name(entry)
-                slash = "/" if entry.is_dir(follow_symlinks=False) else ""
-                found.append((entry.name + slash, entry))
+        # The last part of the path is not followed either, should it have become a link by now.
+        descriptor = os.open(f"{root}/{folder}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            with os.scandir(descriptor) as entries:
+                return _sorted_entries(root, folder, entries, wanted)
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         if not folder:
             raise StoreError(f"{root!r} vanished while it was listed") from None
-        return []  # emptied and removed since its parent was read
+        return _NONE, []  # emptied and removed since its parent was read
     except OSError as error:
         raise _unreadable(root, folder, error) from None
-    found.sort(key=lambda pair: pair[0])
-    return found
+
+
+def _sorted_entries(
+    root: str, folder: str, entries: Iterable[os.DirEntry[str]], wanted: _Wanted
+) -> tuple[Files, list[str]]:
+    """
+    Look at every entry in the order of the disk, which is its fastest, and sort afterwards.
+
+    A file that vanishes between the two looks is left out, as if it had vanished a moment earlier.
+    """
+    names: list[str] = []
+    folders = []
+    sizes, times, inodes = array("q"), array("q"), array("Q")
+    hidden = "" if folder else TEMPORARY
+    everything = wanted == _Wanted("", "")
+    for entry in entries:
+        name = entry.name
+        if name == hidden:
+            continue
+        if not name.isascii():
+            _check_name(root, folder, name)
+        if entry.is_dir(follow_symlinks=False):
+            if wanted.folder(name + "/"):
+                folders.append(name + "/")
+        elif everything or wanted.file(name):
+            try:
+                found = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            if not stat.S_ISREG(found.st_mode):
+                _refuse(f"{root}/{folder}{name}")
+            names.append(name)
+            sizes.append(found.st_size)
+            times.append(found.st_mtime_ns)
+            inodes.append(found.st_ino)
+    order = sorted(range(len(names)), key=names.__getitem__)
+    columns = (np.frombuffer(column, column.typecode)[order] for column in (sizes, times, inodes))
+    return Files([folder + names[i] for i in order], *columns), sorted(folders)
 
 
 def _holds_something(root: str, folder: str) -> bool:
@@ -126,28 +209,16 @@ def _unreadable(root: str, folder: str, error: OSError) -> StoreError:
     )
 
 
-def _regular(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """Describe a regular file and refuse all else; None if it was deleted since its folder was read."""
-    try:
-        found = entry.stat(follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(found.st_mode):
-        _refuse(entry.path)
-    return found
-
-
-def _check_name(entry: os.DirEntry[str]) -> None:
+def _check_name(root: str, folder: str, name: str) -> None:
     """Refuse a name that cannot be written as a key."""
-    if not entry.name.isascii():
-        try:
-            entry.name.encode()
-        except UnicodeEncodeError:
-            raise StoreError(
-                f"{entry.path!r} has a name that is no UTF-8",
-                why="it cannot be written as a key",
-                fix="rename the file",
-            ) from None
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise StoreError(
+            f"{f'{root}/{folder}{name}'!r} has a name that is no UTF-8",
+            why="it cannot be written as a key",
+            fix="rename the file",
+        ) from None
 
 
 def _refuse(path: str) -> None:
@@ -157,3 +228,6 @@ def _refuse(path: str) -> None:
         why="following it may leave the store, and skipping it may hide a live object",
         fix="replace it by the file itself, or move it out of the store",
     )
+
+
+_NONE = Files([], *(np.empty(0, kind) for kind in ("q", "q", "Q")))
