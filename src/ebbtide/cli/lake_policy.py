@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from ebbtide.cli.console import AsJson, print_json, safe, say
-from ebbtide.cli.state import State
-from ebbtide.errors import BadInput, NotFound
+from ebbtide.cli.state import State, read_rules
+from ebbtide.errors import NotFound
 from ebbtide.lake.lifecycle.policies import policy_warnings
-from ebbtide.rules.documents import format_of, parse_document
+from ebbtide.rules.documents import parse_document
 from ebbtide.rules.lake_policy_parser import lake_policy, parse_lake_policy, policy_hash
 
 app = typer.Typer(no_args_is_help=True, help="A repository's lifecycle policy.")
@@ -28,11 +28,7 @@ def set_policy(
 ) -> None:
     """Check a policy and make it the repository's."""
     state: State = context.obj
-    fmt = format_of(file.name)
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as broken:
-        raise BadInput(f"{file} cannot be read ({broken})", fix="check the path") from None
+    text, fmt = read_rules(file)
     policy = parse_lake_policy(text, fmt)
     state.catalog.set_policy(repo, text, fmt)
     warnings = policy_warnings(policy)

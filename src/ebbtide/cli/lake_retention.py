@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from ebbtide.cli.console import AsJson, print_json, safe, say
-from ebbtide.cli.state import State
-from ebbtide.errors import BadInput, NotFound
+from ebbtide.cli.state import State, read_rules
+from ebbtide.errors import NotFound
 from ebbtide.report.format import plural
-from ebbtide.rules.documents import format_of, parse_document
+from ebbtide.rules.documents import parse_document
 from ebbtide.rules.retention import RetentionRules, parse_retention, retention_hash, retention_rules
 
 app = typer.Typer(no_args_is_help=True, help="A repository's retention rules.")
@@ -28,11 +28,7 @@ def set_retention(
 ) -> None:
     """Check retention rules and make them the repository's."""
     state: State = context.obj
-    fmt = format_of(file.name)
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as broken:
-        raise BadInput(f"{file} cannot be read ({broken})", fix="check the path") from None
+    text, fmt = read_rules(file)
     rules = parse_retention(text, fmt)
     version = state.catalog.set_retention(repo, text, fmt)
     if as_json:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ebbtide.config import Settings, load_settings
 from ebbtide.errors import BadInput, NotFound
+from ebbtide.rules.documents import format_of
 from ebbtide.rules.instant import Clock, parse_instant, system_clock
 
 if TYPE_CHECKING:
@@ -166,3 +167,12 @@ def lake_target(target: str) -> str:
 def instant(text: str | None, clock: Clock) -> datetime:
     """Read a --now option; without one it is now."""
     return parse_instant(text) if text else clock()
+
+
+def read_rules(file: Path) -> tuple[str, str]:
+    """Read a file with rules: its text, and the format that its name tells."""
+    fmt = format_of(file.name)
+    try:
+        return file.read_text(encoding="utf-8"), fmt
+    except (OSError, UnicodeDecodeError) as broken:
+        raise BadInput(f"{file} cannot be read ({broken})", fix="check the path") from None

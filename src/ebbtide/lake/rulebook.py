@@ -135,23 +135,21 @@ def every_rule(catalog: Catalog, repository: str) -> Rulebook:
 
 def stored_policy(catalog: Catalog, repository: str) -> LakePolicy:
     """Read a repository's policy; none at all, or one that cannot be read, stops the run."""
-    stored = catalog.policy(repository)
-    if stored is None:
-        raise PolicyError(
-            f"repository {repository!r} has no lifecycle policy",
-            why="without one nothing may be deleted",
-            fix=f"set one with 'ebb lake policy set {repository} FILE'",
-        )
-    return parse_lake_policy(*stored)
+    return parse_lake_policy(*_stored(catalog.policy(repository), repository, "policy", "lifecycle policy"))
 
 
 def stored_retention(catalog: Catalog, repository: str) -> RetentionRules:
     """Read a repository's retention rules; none at all, or such as cannot be read, stop the run."""
-    stored = catalog.retention(repository)
-    if stored is None:
+    return parse_retention(
+        *_stored(catalog.retention(repository), repository, "retention", "retention rules")
+    )
+
+
+def _stored(found: tuple[str, str] | None, repository: str, command: str, what: str) -> tuple[str, str]:
+    if found is None:
         raise PolicyError(
-            f"repository {repository!r} has no retention rules",
-            why="without them every commit is kept",
-            fix=f"set them with 'ebb lake retention set {repository} FILE'",
+            f"repository {repository!r} has no {what}",
+            why="without that nothing may be deleted",
+            fix=f"set it with 'ebb lake {command} set {repository} FILE'",
         )
-    return parse_retention(*stored)
+    return found

@@ -12,6 +12,8 @@ import yaml
 
 from ebbtide.errors import PolicyError
 
+MOST_DAYS = 2**31 - 1
+
 
 def parse_document(text: str, fmt: str, *, name: str = "policy") -> Any:
     """Read a document in the named format (json, toml or yaml)."""
@@ -36,6 +38,17 @@ def format_of(filename: str) -> str:
             f"{filename}: its name does not say what it holds", fix="name it .json, .toml or .yaml"
         )
     return fmt
+
+
+def whole_days(name: str, value: Any, *, why: str, fix: str) -> int:
+    """Check a number of days, which is at least one; `why` and `fix` speak of numbers that are not."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise PolicyError(f"{name} is {value!r}", fix="write a whole number of days")
+    if value <= 0:
+        raise PolicyError(f"{name} is {value}", why=why, fix=fix)
+    if value > MOST_DAYS:
+        raise PolicyError(f"{name} is {value}, which is too many", fix="leave it out")
+    return value
 
 
 def nearest(word: str, choices: Mapping[str, object] | list[str] | tuple[str, ...]) -> str:

@@ -8,10 +8,9 @@ from types import MappingProxyType
 from typing import Any
 
 from ebbtide.errors import PolicyError
-from ebbtide.rules.documents import nearest, parse_document
+from ebbtide.rules.documents import nearest, parse_document, whole_days
 from ebbtide.rules.lake_policy import LakePolicy, LakeRule
 
-MOST_DAYS = 2**31 - 1
 FIELDS = ("prefix", "days", "enabled", "branch_days", "tag_days")
 
 
@@ -103,17 +102,12 @@ def _branch_days(where: str, value: Any) -> dict[str, int]:
 
 
 def _days(where: str, name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise PolicyError(f"{where}: {name} is {value!r}", fix="write a whole number of days")
-    if value <= 0:
-        raise PolicyError(
-            f"{where}: {name} is {value}",
-            why="an object cannot live less than a day",
-            fix="use 1 or more; to stop a rule set enabled to false",
-        )
-    if value > MOST_DAYS:
-        raise PolicyError(f"{where}: {name} is {value}, which is too many", fix="leave the rule out")
-    return value
+    return whole_days(
+        f"{where}: {name}",
+        value,
+        why="an object cannot live less than a day",
+        fix="use 1 or more; to stop a rule set enabled to false",
+    )
 
 
 def _kind(value: Any) -> str:

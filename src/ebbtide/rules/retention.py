@@ -15,9 +15,8 @@ from types import MappingProxyType
 from typing import Any
 
 from ebbtide.errors import PolicyError
-from ebbtide.rules.documents import nearest, parse_document
+from ebbtide.rules.documents import nearest, parse_document, whole_days
 
-MOST_DAYS = 2**31 - 1
 FIELDS = ("default_days", "branch_days", "tags_protect")
 
 
@@ -89,14 +88,5 @@ def retention_hash(rules: RetentionRules) -> str:
 
 
 def _days(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise PolicyError(f"retention: {name} is {value!r}", fix="write a whole number of days")
-    if value <= 0:
-        raise PolicyError(
-            f"retention: {name} is {value}",
-            why="what was a head a moment ago may still be read",
-            fix="use 1 or more",
-        )
-    if value > MOST_DAYS:
-        raise PolicyError(f"retention: {name} is {value}, which is too many", fix="leave it out")
-    return value
+    why = "what was a head a moment ago may still be read"
+    return whole_days(f"retention: {name}", value, why=why, fix="use 1 or more")

@@ -8,8 +8,9 @@ look their own hashes up in, so that nobody holds them all in memory.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.tables.contracts import AFFECTED
@@ -56,6 +58,30 @@ def make_folder(folder: Path) -> None:
     for part in (_sorted(folder), _table(folder)):
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
+
+
+def note_affected(found: DataFrame, folder: Path) -> int:
+    """Write down, from the executors, the addresses of a table (world, hash), and count them."""
+    make_folder(folder)
+    noted = found.select("world", "hash").mapInArrow(_Noting(folder), "noted long")
+    return sum(noted.toArrow().column("noted").to_pylist())
+
+
+@dataclass(frozen=True)
+class _Noting:
+    """Writes down on an executor what it is given."""
+
+    folder: Path
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        found: dict[int, list[Any]] = {}
+        for batch in batches:
+            worlds, hashes = (np.asarray(batch.column(name)) for name in ("world", "hash"))
+            for world in np.unique(worlds):
+                found.setdefault(int(world), []).append(hashes[worlds == world])
+        context = TaskContext.get()
+        noted = write_affected(self.folder, context.partitionId() if context else 0, found)
+        yield pa.RecordBatch.from_pydict({"noted": pa.array([noted], pa.int64())})
 
 
 def _sorted(folder: Path) -> Path:

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from ebbtide.lake.catalog.model import RangeInfo
-from ebbtide.lake.metadata.affected import is_affected, make_folder, write_affected
+from ebbtide.lake.metadata.affected import is_affected, note_affected
 from ebbtide.lake.metadata.ranges import latest_term
 from ebbtide.lake.metadata.reference_files import ReferenceFiles
 from ebbtide.lake.metadata.world import World
@@ -38,7 +37,7 @@ def retained_references(ranges: DataFrame, worlds: Mapping[int, World], folder: 
     kept = kept_ranges(ranges).persist()
     files = {number: world.files for number, world in worlds.items()}
     candidates = kept.where(f.col("lapses") & ~_by_head())
-    _note_addresses(candidates, files, folder)
+    note_affected(read_kept(candidates, files), folder)
     others = read_kept(kept.where(~f.col("lapses") & ~_by_head()), files, among=folder)
     at_heads = read_kept(kept.where(_by_head()), files, among=folder)
     return without(read_kept(candidates, files).unionByName(others), at_heads, on=("world", "hash"))
@@ -76,11 +75,6 @@ def read_kept(
     return _spread(kept).mapInArrow(_KeptReader(files, among), REFERENCES.schema)
 
 
-def _note_addresses(kept: DataFrame, files: Mapping[int, ReferenceFiles], folder: Path) -> None:
-    make_folder(folder)
-    _spread(kept).mapInArrow(_Noting(files, folder), "noted long").count()
-
-
 def _spread(kept: DataFrame) -> DataFrame:
     return kept.repartition(4 * kept.sparkSession.sparkContext.defaultParallelism, "range_id")
 
@@ -89,23 +83,6 @@ def _units(batches: Iterable[Any]) -> Iterator[tuple[dict[str, Any], RangeInfo]]
     for batch in batches:
         for row in batch.to_pylist():
             yield row, RangeInfo(row["range_id"], row["min_key"], row["max_key"], row["count"])
-
-
-@dataclass(frozen=True)
-class _Noting:
-    """Notes on an executor which addresses ranges name."""
-
-    files: Mapping[int, ReferenceFiles]
-    folder: Path
-
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        found: dict[int, list[Any]] = {}
-        for row, info in _units(batches):
-            hashes = self.files[row["world"]].hashes(row["folder"], info)
-            found.setdefault(row["world"], []).append(np.unique(hashes))
-        context = TaskContext.get()
-        noted = write_affected(self.folder, context.partitionId() if context else 0, found)
-        yield pa.RecordBatch.from_pydict({"noted": pa.array([noted], pa.int64())})
 
 
 @dataclass(frozen=True)

@@ -13,16 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from ebbtide.errors import LiveObjectMissing, NotFound
 from ebbtide.lake.lifecycle.references import references
-from ebbtide.lake.metadata.affected import make_folder, write_affected
-from ebbtide.lake.metadata.world import World
+from ebbtide.lake.metadata.affected import note_affected
+from ebbtide.lake.metadata.world import ONLY_WORLD, World
 from ebbtide.store.base import StoreSpec
 from ebbtide.store.opening import open_store
 from ebbtide.tables.antijoin import without
@@ -34,13 +32,10 @@ def check_references_are_listed(
     found: DataFrame, listed: DataFrame, buried: DataFrame, ranges: DataFrame, world: World, folder: Path
 ) -> None:
     """Stop if an address within the listing's scope is referenced, and neither listed nor buried."""
-    wanted = found.where("within").select("hash")
-    unmet = without(without(wanted, listed.select("hash")), buried.select("hash"))
-    make_folder(folder)
-    noted = unmet.mapInArrow(_Noting(folder), "noted long").agg(f.sum("noted")).collect()[0][0]
-    if not noted:
+    unmet = without(without(found.where("within"), listed), buried)
+    if not note_affected(unmet, folder):
         return
-    missing = _missing(ranges, {0: world}, folder).limit(MOST_NAMED + 1).toArrow().to_pylist()
+    missing = _missing(ranges, {ONLY_WORLD: world}, folder).limit(MOST_NAMED + 1).toArrow().to_pylist()
     if missing:
         raise _stop([row["name"] for row in missing])
 
@@ -49,7 +44,7 @@ def _missing(ranges: DataFrame, worlds: Mapping[int, World], folder: Path) -> Da
     """Look for the unmet addresses one by one, and name those that are really not there."""
     named = references(ranges, worlds, among=folder)
     once = named.groupBy("hash").agg(f.min(f.struct("key", "holder", "address")).alias("at")).select("at.*")
-    return once.mapInArrow(_Looker(worlds[0].store), "name string")
+    return once.mapInArrow(_Looker(worlds[ONLY_WORLD].store), "name string")
 
 
 def _stop(missing: list[str]) -> LiveObjectMissing:
@@ -62,21 +57,6 @@ def _stop(missing: list[str]) -> LiveObjectMissing:
         fix="find out which, and bring the objects back, before anything is deleted",
         details=first,
     )
-
-
-@dataclass(frozen=True)
-class _Noting:
-    """Writes unmet hashes on an executor where others can look them up."""
-
-    folder: Path
-
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        hashes = [np.asarray(batch.column("hash")) for batch in batches]
-        context = TaskContext.get()
-        noted = write_affected(
-            self.folder, context.partitionId() if context else 0, {0: hashes} if hashes else {}
-        )
-        yield pa.RecordBatch.from_pydict({"noted": pa.array([noted], pa.int64())})
 
 
 @dataclass(frozen=True)
