@@ -122,7 +122,7 @@ SABOTAGES = (
     Sabotage(
         "apply a plan for another policy",
         "lake/target.py",
-        "if current != manifest.policy_hash:",
+        "if current.hash != manifest.policy_hash:",
         "if False:",
     ),
     Sabotage(

@@ -177,6 +177,41 @@ def merge(
 
 
 @app.command()
+def rm(
+    context: typer.Context,
+    repo: Repo,
+    keys: Annotated[list[str], typer.Argument(help="What to delete from the branch.")],
+    branch: Branch = "main",
+    as_json: AsJson = False,
+) -> None:
+    """Delete keys from a branch (staged until committed); commits that have them keep them."""
+    state: State = context.obj
+    deleted = state.catalog.delete_many(repo, branch, keys)
+    if as_json:
+        print_json({"deleted": deleted, "branch": branch})
+    else:
+        say(f"deleted {count(deleted)} keys from {safe(branch)}; next: ebb lake commit {safe(repo)} -m ...")
+
+
+@app.command()
+def reset(
+    context: typer.Context,
+    repo: Repo,
+    branch: Branch = "main",
+    prefix: Annotated[str | None, typer.Option(help="Only what is staged under this prefix.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="Also move the branch's head to this ref.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Drop what is staged on a branch; its objects are garbage then (ebb plan --uncommitted)."""
+    state: State = context.obj
+    dropped = state.catalog.reset(repo, branch, prefix, to=to)
+    if as_json:
+        print_json({"dropped": dropped, "branch": branch})
+    else:
+        say(f"dropped {count(dropped)} staged entries of {safe(branch)}")
+
+
+@app.command()
 def log(
     context: typer.Context,
     repo: Repo,

@@ -145,6 +145,7 @@ class Planner:
             lapsing = retained_references(ranges, worlds, folder.scratch / "lapsing")
             found = standings(lapsing, worlds, collector=Collector.RETENTION)
             parts.append(without_buried(found.where(f"kind = '{TOUCHED}'"), outcomes, most=planned))
+        if listed is None:
             known = referenced(ranges, worlds, Scope()).select("hash").distinct().count()
         if listed is not None and self.rulebook.uncommitted is not None:
             gone = buried(self.spark, self.shop.root, self.shop.ledger, self.repository.uid)
