@@ -1,10 +1,11 @@
 """
-List many small files through the inventory on Spark, and by a plain walk in one thread, and compare.
+List many small files as a sweep does, on Spark's executors, and by a plain walk in one thread, and compare.
 
     python -m bench.listing --files 1000000 --partitions 100
 
-The inventory gives more than the walk does: keys in order, addresses, hashes, tags, written as Parquet. Both
-run in turn on the same files, which lie in memory where there is room, so only their ratio counts.
+The listing gives more than the walk does: which of the files are data objects, their addresses, hashes, sizes
+and times, written as Parquet. Both run in turn on the same files, which lie in memory where there is room, so
+only their ratio counts.
 """
 
 from __future__ import annotations
@@ -17,25 +18,28 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from ebbtide.lake.inventory import inventory
+from ebbtide.lake.catalog.model import Repository
+from ebbtide.lake.uncommitted.listing import listed as list_prefixes
 from ebbtide.store.base import StoreSpec
-from ebbtide.tables.contracts import INVENTORY
+from ebbtide.tables.contracts import LISTED
 from ebbtide.tables.session import SparkOptions, spark_session
 
 ROUNDS = 3
+UID = "5b" * 16
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (a folder of our own is made in it)
 BYTES_A_FILE = 8192
 
 
 def fill(lake: Path, files: int, number: int) -> str:
     """Write one partition of files of nought to two bytes, and give its prefix."""
-    prefix = f"repos/{'5b' * 16}/branches/main-{'0c' * 6}/{number:018d}_{os.urandom(6).hex()}/"
+    prefix = f"repos/{UID}/branches/main-{'0c' * 6}/{number:018d}_{os.urandom(6).hex()}/"
     folder = lake / prefix
     folder.mkdir(parents=True)
     descriptor = os.open(folder, os.O_RDONLY)
@@ -75,14 +79,15 @@ def plain_walk(top: Path) -> tuple[int, int]:
 
 
 def listed(spark: SparkSession, lake: Path, prefixes: list[str], table: Path) -> None:
-    """Write the inventory."""
+    """List as a sweep does, and write what it has found."""
     frame = spark.createDataFrame([(prefix,) for prefix in prefixes], "prefix string")
-    INVENTORY.write(inventory(frame, StoreSpec(str(lake)), None), table)
+    repository = Repository("lake", UID, lake.as_uri(), "main", datetime(2026, 11, 1, tzinfo=UTC))
+    LISTED.write(list_prefixes(frame, StoreSpec(str(lake)), repository), table)
 
 
 def totals(spark: SparkSession, table: Path) -> tuple[int, int]:
-    """Count the files and bytes of an inventory; only rows with a hash, of which there must be all."""
-    found = INVENTORY.read(spark, table).where("hash is not null")
+    """Count the files and bytes of an inventory; only data objects, which all of them are."""
+    found = LISTED.read(spark, table).where("address is not null")
     return found.agg(f.count(f.lit(1)), f.sum("size")).toArrow().to_pylist()[0].values()
 
 

@@ -215,6 +215,17 @@ INVENTORY = Contract(
 )
 """What a store lists."""
 
+LISTED = Contract(
+    "listed",
+    _schema(
+        hash=t.LongType(),
+        address=t.StringType(),
+        size=t.LongType(),
+        last_modified=t.TimestampType(),
+    ),
+)
+"""What a sweep has listed; only data objects, which alone may be garbage, have an address here."""
+
 REFERENCED = Contract("referenced", _schema(world=t.IntegerType(), hash=t.LongType(), within=t.BooleanType()))
 """Every address that anything references, maybe several times, and whether a listing must have met it."""
 

@@ -14,7 +14,7 @@ uploaded to an address whose token had expired, or put there by hand. A clean ru
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,7 @@ from ebbtide.lake.uncommitted.sweeps import Sweep
 from ebbtide.store.base import Store, StoreSpec
 from ebbtide.store.opening import open_store
 from ebbtide.tables.antijoin import without
-from ebbtide.tables.contracts import INVENTORY
+from ebbtide.tables.contracts import LISTED
 
 _STAGED = "range_id string, min_key string, max_key string, count long, path string"
 
@@ -58,7 +58,7 @@ def old_entries(formerly: DataFrame, listed: DataFrame, referenced: DataFrame, s
     What is left is not listed this time, so the store is asked what it has of it.
     """
     dropped = without(without(formerly, referenced), listed)
-    return dropped.dropDuplicates(["hash"]).mapInArrow(_Stat(store), INVENTORY.schema)
+    return dropped.dropDuplicates(["hash"]).mapInArrow(_Stat(store), LISTED.schema)
 
 
 def new_entries(listed: DataFrame, referenced: DataFrame) -> DataFrame:
@@ -114,20 +114,15 @@ class _Stat:
         for batch in batches:
             found = [row for row in batch.to_pylist() if _describe(store, row)]
             if found:
-                columns: Mapping[str, list[Any]] = {
-                    name: [row[name] for row in found] for name in INVENTORY.columns
-                }
-                yield pa.RecordBatch.from_pydict(dict(columns), schema=_INVENTORY)
+                yield pa.RecordBatch.from_pylist(found, schema=_LISTED)
 
 
-_INVENTORY = pa.schema(
+_LISTED = pa.schema(
     [
         ("hash", pa.int64()),
-        ("key", pa.string()),
         ("address", pa.string()),
         ("size", pa.int64()),
         ("last_modified", pa.timestamp("us", tz="UTC")),
-        ("etag", pa.string()),
     ]
 )
 
@@ -138,5 +133,5 @@ def _describe(store: Store, row: dict[str, Any]) -> bool:
         info = store.stat(row["address"])
     except NotFound:
         return False
-    row.update(key=row["address"], size=info.size, last_modified=info.last_modified, etag=info.etag)
+    row.update(size=info.size, last_modified=info.last_modified)
     return True

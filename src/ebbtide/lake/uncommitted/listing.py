@@ -16,32 +16,39 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from ebbtide.lake.catalog.model import Repository
 from ebbtide.lake.catalog.partitions import object_pattern
 from ebbtide.lake.inventory import inventory
 from ebbtide.lake.uncommitted.sweeps import Survey
 from ebbtide.store.base import StoreSpec
 from ebbtide.store.opening import open_store
+from ebbtide.tables.contracts import LISTED
 from ebbtide.tables.digest import hash_addresses
 
 _PREFIX = "prefix string"
 
 
-def list_branch_paths(spark: SparkSession, found: Survey, store: StoreSpec, namespace: str) -> DataFrame:
+def list_branch_paths(
+    spark: SparkSession, found: Survey, store: StoreSpec, repository: Repository
+) -> DataFrame:
     """List every partition that a survey names, and what else of the namespace may hold live objects."""
     prefixes = [sweep.path + name + "/" for sweep in found.sweeps for name in sweep.partitions]
-    rows = [(prefix,) for prefix in [*prefixes, *found.foreign_folders]]
-    return inventory(spark.createDataFrame(rows, _PREFIX), store, namespace, merged=True)
+    rows = spark.createDataFrame([(prefix,) for prefix in [*prefixes, *found.foreign_folders]], _PREFIX)
+    return listed(rows, store, repository)
+
+
+def listed(prefixes: DataFrame, store: StoreSpec, repository: Repository) -> DataFrame:
+    """List prefixes; what is a data object by the path convention, and so may be garbage, has an address."""
+    found = inventory(prefixes, store, repository.namespace, merged=True)
+    # It will be deleted by its address, so that must be its very key.
+    own = (f.col("key") == f.col("address")) & f.col("key").rlike(object_pattern(repository.uid))
+    return LISTED.check(found.withColumn("address", f.when(own, f.col("key"))))
 
 
 def list_levels(spark: SparkSession, found: Survey, store: StoreSpec) -> DataFrame:
     """Give the hashes of the files that lie on the way down to the partitions, as far as a survey asks."""
     levels = spark.createDataFrame([(level,) for level in found.foreign_levels], _PREFIX)
     return levels.repartition(max(1, len(found.foreign_levels))).mapInArrow(_LevelLister(store), "hash long")
-
-
-def data_objects(listed: DataFrame, repo_uid: str) -> DataFrame:
-    """Keep what is a data object by the path convention; it is deleted by its address, so that is its key."""
-    return listed.where((f.col("key") == f.col("address")) & f.col("key").rlike(object_pattern(repo_uid)))
 
 
 @dataclass(frozen=True)

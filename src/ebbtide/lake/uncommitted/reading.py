@@ -23,9 +23,9 @@ from ebbtide.errors import MetadataError
 from ebbtide.lake.catalog.catalog import Catalog
 from ebbtide.lake.catalog.model import Repository, Snapshot
 from ebbtide.lake.rulebook import SweepRules
-from ebbtide.lake.uncommitted.listing import data_objects, list_branch_paths, list_levels
+from ebbtide.lake.uncommitted.listing import list_branch_paths, list_levels
 from ebbtide.lake.uncommitted.sweeps import Survey, survey
-from ebbtide.tables.contracts import INVENTORY, UPLOADS
+from ebbtide.tables.contracts import LISTED, UPLOADS
 from ebbtide.tables.progress import OnProgress, no_progress, watch
 
 _UPLOADS = pa.schema([("address", pa.string()), ("expires", pa.timestamp("us", tz="UTC"))])
@@ -58,12 +58,11 @@ def read_listing(
     store = catalog.store(repository.name)
     found = survey(store, repository, catalog.branch_ids(repository.name), rules)
     with watch(spark, "listing", on_progress):
-        listing = list_branch_paths(spark, found, store.spec, repository.namespace)
-        INVENTORY.write(listing, folder / "inventory")
-    listed = INVENTORY.read(spark, folder / "inventory")
+        LISTED.write(list_branch_paths(spark, found, store.spec, repository), folder / "listed")
+    listed = LISTED.read(spark, folder / "listed")
     everything = listed.select("hash").unionByName(list_levels(spark, found, store.spec))
     uploads = note_uploads(spark, catalog, repository.name, folder / "uploads")
-    return Listed(found, everything, data_objects(listed, repository.uid), uploads, began)
+    return Listed(found, everything, listed.where("address is not null"), uploads, began)
 
 
 def note_uploads(spark: SparkSession, catalog: Catalog, repository: str, folder: Path) -> DataFrame:

@@ -10,7 +10,7 @@ from ebbtide.errors import MetadataError, NotFound
 from ebbtide.lake.catalog.model import Repository
 from ebbtide.lake.catalog.names import path_safe
 from ebbtide.lake.catalog.partitions import BRANCHES, branch_path, partition_began, repository_path
-from ebbtide.lake.catalog.ranges import METADATA, STAGED, read_metarange
+from ebbtide.lake.catalog.ranges import METADATA, STAGED, read_metarange, read_range
 from ebbtide.lake.rulebook import SweepRules
 from ebbtide.lake.uncommitted.state import BadState, BranchState, read_state
 from ebbtide.store.base import Store
@@ -116,8 +116,9 @@ def _sweep(store: Store, repository: Repository, branch_id: str, rules: SweepRul
     if before.optimized_runs + 1 >= rules.clean_every:
         return replace(clean, why_clean=f"one run in {rules.clean_every} is a clean one")
     try:
-        if before.gc_commit is not None:
-            read_metarange(store, STAGED, before.gc_commit)
+        # Read here in full, and checked against its names: later it would be too late for a clean run.
+        for info in read_metarange(store, STAGED, before.gc_commit) if before.gc_commit else ():
+            read_range(store, STAGED, info, ["key"])
     except MetadataError as broken:
         return replace(clean, why_clean=f"the last run's GC commit cannot be used: {broken.what}")
     return replace(clean, before=before)
