@@ -13,7 +13,9 @@ from ebbtide.engine.applying import Applied
 from ebbtide.engine.layout import run_folder
 from ebbtide.errors import BadInput
 from ebbtide.lake.job import apply_lake, check_lake
+from ebbtide.lake.retired.target import find_retired
 from ebbtide.ledger.runs import RunState
+from ebbtide.plan.decision import DELETED_REPOSITORY
 from ebbtide.plan.manifest import Manifest
 from ebbtide.report.format import count, human_bytes, plural
 
@@ -43,10 +45,31 @@ def apply(
         _confirm(manifest, yes=yes)
     with state.spark(master) as spark, progress() as report:
         applied = apply_lake(spark, state.shop, manifest, options=options, on_progress=report)
+    free = _is_free(state, manifest)
     if as_json:
-        print_json({"run_id": applied.run_id, "outcomes": applied.outcomes, "freed": applied.freed})
+        said = {"run_id": applied.run_id, "outcomes": applied.outcomes, "freed": applied.freed}
+        print_json(said if free is None else said | {"namespace_free": free})
+        return
+    _show(applied)
+    if free is not None:
+        _show_namespace(manifest, free=free)
+    say(f"next: {safe(f'ebb report {applied.run_id}')}")
+
+
+def _is_free(state: State, manifest: Manifest) -> bool | None:
+    """Tell whether the namespace of a deleted repository may be used again; None if it was not deleted."""
+    if manifest.collector != DELETED_REPOSITORY:
+        return None
+    return find_retired(state.catalog, manifest.target_uid) is None
+
+
+def _show_namespace(manifest: Manifest, *, free: bool) -> None:
+    target, namespace = safe(manifest.target), safe(manifest.namespace)
+    if free:
+        say(f"nothing of {target} is left, and the namespace {namespace} is free")
     else:
-        _show(applied)
+        say(f"objects of {target} are left that were too young or came later; {namespace} is not free yet")
+        say(f"plan again when they are old enough: ebb plan {target} --deleted")
 
 
 def _confirm(manifest: Manifest, *, yes: bool) -> None:
@@ -74,4 +97,3 @@ def _show(applied: Applied) -> None:
     say(f"[bold]freed {human_bytes(freed.bytes)}[/bold] in {plural(freed.objects, 'object')}")
     if changed := applied.outcomes.get("changed"):
         say(f"left alone, because something came to need them: {plural(changed.objects, 'object')}")
-    say(f"next: {safe(f'ebb report {applied.run_id}')}")

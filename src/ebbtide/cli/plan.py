@@ -14,8 +14,9 @@ from ebbtide.engine.layout import run_folder
 from ebbtide.engine.reading import Row, sample_decisions, stream_decisions
 from ebbtide.errors import BadInput
 from ebbtide.lake.job import plan_lake
+from ebbtide.lake.retired.job import plan_retired
 from ebbtide.lake.rulebook import stored_rulebook
-from ebbtide.plan.decision import Decision
+from ebbtide.plan.decision import DELETED_REPOSITORY, Decision
 from ebbtide.plan.manifest import Manifest, Tally
 from ebbtide.report.format import count, human_bytes, percent, plural
 from ebbtide.rules.instant import format_instant
@@ -55,6 +56,9 @@ def make(
     clean: Annotated[
         bool, typer.Option("--clean", help="List everything, not only what is new (--uncommitted).")
     ] = False,
+    deleted: Annotated[
+        bool, typer.Option("--deleted", help="Collect all that a deleted repository left in its namespace.")
+    ] = False,
     now: Now = None,
     full: Annotated[
         bool, typer.Option("--full", help="Read everything again, not only what is new since the last plan.")
@@ -65,11 +69,16 @@ def make(
     """
     Make a plan for a target (also: ebb plan lake:REPO). Nothing is deleted.
 
-    Without --uncommitted, --retention or --all the lifecycle policy decides.
+    Without --uncommitted, --retention, --all or --deleted the lifecycle policy decides. A plan for a deleted
+    repository empties its namespace, so to apply it always needs --override-breaker.
     """
     state: State = context.obj
     state.now_override = now or state.now_override
     name = lake_target(target)
+    if deleted:
+        _check_alone(uncommitted or retention or every or branch is not None or clean or full)
+        _show_made(_plan_deleted(state, name, master), as_json=as_json)
+        return
     state.catalog.repository(name)
     sweeping = uncommitted or every
     _check_sweep_options(branch=branch, clean=clean, sweeping=sweeping, every=every)
@@ -91,11 +100,39 @@ def make(
             full=full,
             on_progress=report,
         )
+    _show_made(manifest, as_json=as_json)
+
+
+def _plan_deleted(state: State, name: str, master: str | None) -> Manifest:
+    gone = state.catalog.retired_repository(name)
+    with state.spark(master) as spark, progress() as report:
+        return plan_retired(
+            spark,
+            state.shop,
+            gone,
+            now=state.clock(),
+            options=state.freeze_options,
+            grace=state.sweep_rules(branch=None, clean=False).grace,
+            on_progress=report,
+        )
+
+
+def _show_made(manifest: Manifest, *, as_json: bool) -> None:
     if as_json:
         print(manifest.to_json())
         return
     show_summary(manifest)
-    say(f"next: ebb plan show {manifest.run_id} --all | ebb apply {manifest.run_id}")
+    override = " --override-breaker" if manifest.collector == DELETED_REPOSITORY and manifest.breaker else ""
+    say(f"next: ebb plan show {manifest.run_id} --all | ebb apply {manifest.run_id}{override}")
+
+
+def _check_alone(more: bool) -> None:
+    if more:
+        raise BadInput(
+            "--deleted goes with no other choice of what is looked for",
+            why="of a deleted repository everything is collected, and read anew",
+            fix="leave out --uncommitted, --retention, --all, --branch, --clean and --full",
+        )
 
 
 def _check_sweep_options(*, branch: str | None, clean: bool, sweeping: bool, every: bool) -> None:
@@ -180,6 +217,9 @@ def summary_of_reading(manifest: Manifest) -> list[str]:
         branches = plural(read["swept_branches"], "branch", "branches")
         lines.append(f"listed {plural(read['listed_partitions'], 'partition')} of {branches}")
         lines += [f"clean run: {why}" for why in read["clean_because"]]
+    if "own_objects" in read:
+        listed, own = plural(read["listed_objects"], "object"), count(read["own_objects"])
+        lines.append(f"listed {listed}; {own} are of the repository, which was deleted {read['deleted']}")
     return lines
 
 

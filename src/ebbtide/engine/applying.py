@@ -48,6 +48,11 @@ class Target(Fenceable, Protocol):
     def store(self) -> StoreSpec:
         """Where the items are."""
 
+    @property
+    def deletes_metadata(self) -> bool:
+        """Tell whether metadata may be deleted like data, which it may only if nobody reads it any more."""
+        return False
+
     def check_still_meant(self, manifest: Manifest) -> None:
         """Stop with StalePlan if the target or its policy is no longer the one that was planned."""
 
@@ -261,7 +266,13 @@ class _Waves:
         self.on_step(f"wave {wave} started")
         judged = rows.join(kept.withColumnRenamed("reason", "kept_because"), "hash", "left")
         outcomes = delete_rows(
-            judged, self.target.store, self.options.deletes, attempt, self.clock(), resumed=resumed
+            judged,
+            self.target.store,
+            self.options.deletes,
+            attempt,
+            self.clock(),
+            resumed=resumed,
+            metadata=self.target.deletes_metadata,
         )
         place = self.folder.outcomes(wave, attempt)
         OUTCOMES.write(outcomes, place)

@@ -43,16 +43,23 @@ class DeleteOptions:
 
 
 def delete_rows(
-    rows: DataFrame, store: StoreSpec, options: DeleteOptions, attempt: int, now: datetime, *, resumed: bool
+    rows: DataFrame,
+    store: StoreSpec,
+    options: DeleteOptions,
+    attempt: int,
+    now: datetime,
+    *,
+    resumed: bool,
+    metadata: bool = False,
 ) -> DataFrame:
-    """Delete the rows of a wave (lazily: the write of the outcomes drives it)."""
+    """Delete a wave's rows (lazily: the write of the outcomes drives it), but metadata only if it is said."""
     tasks = options.tasks or rows.sparkSession.sparkContext.defaultParallelism
     spread = rows.select("hash", "address", "rules", "size", "wave", "kept_because").repartition(
         tasks, "hash"
     )
     # The caller may have an injected clock; executors then stamp outcomes with its time, not the machine's.
     skew = to_micros(now) - to_micros(system_clock())
-    deleter = _Deleter(store, options.rate_for(store, tasks), options.page, skew, resumed)
+    deleter = _Deleter(store, options.rate_for(store, tasks), options.page, skew, resumed, metadata)
     done = spread.mapInArrow(deleter, OUTCOMES.schema)
     return done.withColumn("attempt", f.lit(attempt).cast("int"))
 
@@ -66,6 +73,8 @@ class _Deleter:
     page: int
     skew: int
     resumed: bool
+    metadata: bool = False
+    """Whether the target's metadata may be deleted too."""
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         context = TaskContext.get()
@@ -80,7 +89,7 @@ class _Deleter:
         results = {
             address: refused
             for address, reason in zip(addresses, kept, strict=True)
-            if (refused := _refuse(address, reason)) is not None
+            if (refused := _refuse(address, reason, metadata=self.metadata)) is not None
         }
         if self.resumed:
             results |= {address: self._as_found(result) for address, result in results.items()}
@@ -134,10 +143,10 @@ class _Deleter:
         return found
 
 
-def _refuse(address: str, kept_because: str | None) -> DeleteResult | None:
+def _refuse(address: str, kept_because: str | None, *, metadata: bool) -> DeleteResult | None:
     if kept_because is not None:
         return DeleteResult(address, Outcome.CHANGED, kept_because)
-    if "://" in address or address.startswith(METADATA_FOLDER) or not address:
+    if "://" in address or (address.startswith(METADATA_FOLDER) and not metadata) or not address:
         # Planning holds these; a plan that has one all the same must not reach the store with it.
         return DeleteResult(address, Outcome.DENIED, "not a data object of this namespace")
     return None

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from ebbtide.store.address import canonical_column
-from ebbtide.store.base import StoreSpec
+from ebbtide.store.base import Store, StoreSpec
 from ebbtide.store.opening import open_store
 from ebbtide.tables.contracts import INVENTORY
 from ebbtide.tables.digest import address_hash
@@ -27,6 +27,7 @@ def inventory(
     """
     List prefixes of a store, each whole and by one task; a listing that fails half-way stops the job.
 
+    A prefix that is no folder, which ends in a slash, is the key of one object, and only that is listed.
     A key that is not spelt as its canonical address has no address and no hash: nothing that Ebbtide wrote
     has such a key, so there is nothing to compare it with, and callers leave it alone. With `merged` it
     has the address that all its spellings share, which is what somebody asks who looks for lost objects.
@@ -64,15 +65,13 @@ class _Lister:
         store = open_store(self.store)
         for batch in batches:
             for prefix in batch.column("prefix").to_pylist():
-                for found in store.list(prefix):
+                for found in store.list(prefix) if _is_folder(prefix) else _one(store, prefix):
                     yield self._with_addresses(found)
 
     def _with_addresses(self, found: Any) -> Any:
         keys = found.column("key")
         address = canonical_column(keys, self.namespace, odd_as_null=True)
-        # A key may itself read like a URL; the object that such an address names is another one.
-        inside = pc.invert(pc.match_substring(address, "://"))
-        same = pc.fill_null(pc.and_(pc.equal(address, keys), inside), False)
+        same = _are_same(keys, address)
         columns = {
             "key": keys,
             "same": same,
@@ -82,3 +81,27 @@ class _Lister:
             "etag": found.column("etag"),
         }
         return pa.RecordBatch.from_pydict(columns)
+
+
+def are_addresses(keys: Any, namespace: str) -> Any:
+    """Say of each key whether it is spelt as its canonical address, as all are that Ebbtide wrote."""
+    return _are_same(keys, canonical_column(keys, namespace, odd_as_null=True))
+
+
+def _are_same(keys: Any, addresses: Any) -> Any:
+    # A key may itself read like a URL; the object that such an address names is another one.
+    inside = pc.invert(pc.match_substring(addresses, "://"))
+    return pc.fill_null(pc.and_(pc.equal(addresses, keys), inside), False)
+
+
+def _is_folder(prefix: str) -> bool:
+    return not prefix or prefix.endswith("/")
+
+
+def _one(store: Store, key: str) -> Iterator[Any]:
+    """List one object; in key order it comes before all others whose keys begin with its own."""
+    for found in store.list(key):
+        if found.num_rows:
+            if found.column("key")[0].as_py() == key:
+                yield found.slice(0, 1)
+            return

@@ -10,7 +10,8 @@ The lifecycle job of seed 000 in its five parts:
 5. delete                              `apply_lake`, from a plan that people have seen
 
 The flows of seed 001 are in `ebbtide.lake.uncommitted.flows`; step 8 of the first, to save what the next run
-builds on, is `save_states`, when a run has succeeded.
+builds on, is `save_states`, when a run has succeeded. A repository that was deleted has a
+job of its own, `ebbtide.lake.retired.job`; its plans too are applied by `apply_lake`.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from ebbtide.errors import Busy, EbbtideError, StoreError
 from ebbtide.lake.lifecycle.outputs import has_policy, write_addresses, write_policy, write_stats
 from ebbtide.lake.lifecycle.policies import PolicyRun, policy_table
 from ebbtide.lake.planning import Planner
+from ebbtide.lake.retired.job import apply_retired, check_retired
 from ebbtide.lake.rulebook import Rulebook, parse_rulebook, stored_rulebook
 from ebbtide.lake.target import LakeTarget
 from ebbtide.lake.uncommitted.planning import save_states
 from ebbtide.lake.workshop import Workshop
 from ebbtide.ledger.locks import target_lock
 from ebbtide.ledger.runs import Ledger, RunState
-from ebbtide.plan.decision import Collector
+from ebbtide.plan.decision import DELETED_REPOSITORY, Collector
 from ebbtide.plan.manifest import Manifest
 from ebbtide.tables.contracts import PLAN
 from ebbtide.tables.failures import own_errors
@@ -86,6 +88,9 @@ def plan_lake(
 
 def check_lake(shop: Workshop, manifest: Manifest, options: ApplyOptions) -> None:
     """Refuse, before Spark starts, a plan that must not be applied; a refused run keeps no gate closed."""
+    if manifest.collector == DELETED_REPOSITORY:
+        check_retired(shop, manifest, options)
+        return
     target = LakeTarget(shop.catalog, manifest.target.removeprefix("lake:"))
     try:
         check_plan(manifest, target, options, shop.clock())
@@ -105,7 +110,9 @@ def apply_lake(
     on_progress: OnProgress = no_progress,
     on_step: OnStep = no_step,
 ) -> Applied:
-    """Apply a plan, then leave the day's statistics beside the data."""
+    """Apply a plan, then leave the day's statistics beside the data, unless nothing is to be left there."""
+    if manifest.collector == DELETED_REPOSITORY:
+        return apply_retired(spark, shop, manifest, options=options, on_progress=on_progress, on_step=on_step)
     name = manifest.target.removeprefix("lake:")
     target = LakeTarget(shop.catalog, name)
     with (

@@ -31,6 +31,11 @@ class LakeTarget:
         """Where the repository's objects are."""
         return self.catalog.store(self.name).spec
 
+    @property
+    def deletes_metadata(self) -> bool:
+        """Never: commits are read as long as the repository is there."""
+        return False
+
     def check_still_meant(self, manifest: Manifest) -> None:
         """Stop if this is no longer the repository, the namespace or the rules that were planned."""
         repository = self.catalog.repository(self.name)

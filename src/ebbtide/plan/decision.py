@@ -20,6 +20,10 @@ class Collector(StrEnum):
     RETENTION = "retention"
 
 
+DELETED_REPOSITORY = "deleted"
+"""The collector of a repository that was deleted; it is asked alone, so it is none of the others' list."""
+
+
 class HoldReason(StrEnum):
     """Why an item that a rule touched is kept."""
 
@@ -38,6 +42,7 @@ class HoldReason(StrEnum):
     KEPT = "a commit needs it for which no retention is set"
     UPLOADING = "an upload token for it is still open"
     SPELLING = "its address is not spelled as Ebbtide would, so it may name another object"
+    FOREIGN = "it lies in the namespace, but Ebbtide did not write it"
 
 
 class Outcome(StrEnum):

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ebbtide.ledger.runs import RunState
-from ebbtide.plan.decision import Outcome
+from ebbtide.plan.decision import DELETED_REPOSITORY, Outcome
 from ebbtide.plan.manifest import Manifest, Tally
 from ebbtide.report.format import count, human_bytes, plural, printable
 
@@ -73,13 +73,16 @@ def next_steps(manifest: Manifest, state: str, *, path: str | None) -> tuple[Ste
         "why one object goes, went, or is still here",
     )
     apply = f"ebb apply {run}{' --override-breaker' if manifest.breaker else ''}"
+    # Of a deleted repository nothing refers to an object, so there is nothing to explain.
+    is_deleted = manifest.collector == DELETED_REPOSITORY
+    why = () if is_deleted else (explain,)
     if state in {RunState.FAILED, RunState.APPLYING}:
-        return Step(apply, "finish the run; what is done is not done twice"), explain
+        return Step(apply, "finish the run; what is done is not done twice"), *why
     if state in {RunState.PLANNED, RunState.APPROVED} and manifest.summary.due.objects:
         caution = "only if the breaker's reason is understood and right: " if manifest.breaker else ""
         delete = Step(apply, f"{caution}delete this, after checking again that nothing needs it")
-        return Step(f"ebb plan show {run} --all", "every row of this plan"), explain, delete
-    return explain, Step(f"ebb plan {target}", "see what is due by now")
+        return Step(f"ebb plan show {run} --all", "every row of this plan"), *why, delete
+    return *why, Step(f"ebb plan {target}{' --deleted' if is_deleted else ''}", "see what is due by now")
 
 
 def tally_of(outcomes: Mapping[str, Tally], outcome: str) -> Tally:

@@ -12,21 +12,21 @@ from ebbtide.store.opening import open_store
 NEEDED = "referenced since the plan was made: keep/x on branch main"
 
 
-def outcome_of(folder, *, kept_because, resumed, there):
+def outcome_of(folder, *, kept_because=None, resumed=False, there=True, address="data/1", **more):
     """Delete one row and give its outcome."""
     spec = StoreSpec(folder.as_uri())
     if there:
-        open_store(spec).write("data/1", b"1")
+        open_store(spec).write(address, b"1")
     columns = {
         "hash": pa.array([1], pa.int64()),
-        "address": pa.array(["data/1"]),
+        "address": pa.array([address]),
         "rules": pa.array([["r1"]]),
         "size": pa.array([1], pa.int64()),
         "wave": pa.array([0], pa.int32()),
         "kept_because": pa.array([kept_because], pa.string()),
     }
     batch = pa.RecordBatch.from_pydict(columns)
-    (done,) = _Deleter(spec, 1e9, 250, 0, resumed)([batch])
+    (done,) = _Deleter(spec, 1e9, 250, 0, resumed, **more)([batch])
     return done.column("outcome")[0].as_py()
 
 
@@ -44,5 +44,13 @@ def outcome_of(folder, *, kept_because, resumed, there):
 def test_what_becomes_of_a_row(tmp_path, kept_because, resumed, there, outcome):
     """What an interrupted attempt deleted is `deleted`, even if something has come to refer to it since."""
     found = outcome_of(tmp_path, kept_because=kept_because, resumed=resumed, there=there)
+
+    assert outcome == found
+
+
+@pytest.mark.parametrize(("more", "outcome"), [({}, "denied"), ({"metadata": True}, "deleted")])
+def test_metadata_is_deleted_only_if_it_is_said(tmp_path, more, outcome):
+    """What lies under _lakefs/ is denied, unless the target says that nobody reads it any more."""
+    found = outcome_of(tmp_path, address="_lakefs/committed/1", **more)
 
     assert outcome == found

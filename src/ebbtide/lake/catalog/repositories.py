@@ -115,14 +115,14 @@ def _check_free(connection: Connection, repo: Repository) -> None:
     for row in connection.execute(select(_table.c.name, _table.c.namespace)):
         if row.name == repo.name:
             raise AlreadyExists(f"there is a repository {repo.name!r} already", fix="choose another name")
-        if _overlap(row.namespace, repo.namespace):
+        if overlap(row.namespace, repo.namespace):
             raise Refused(
                 f"the namespace {repo.namespace} overlaps {row.namespace} of repository {row.name!r}",
                 why="each would take the other's objects for garbage",
                 fix="use a folder or prefix that is not, does not hold and does not lie in another's",
             )
     for gone in retired.everyone(connection):
-        if _overlap(gone.namespace, repo.namespace):
+        if overlap(gone.namespace, repo.namespace):
             raise Refused(
                 f"the namespace {repo.namespace} overlaps {gone.namespace} of the deleted {gone.name!r}",
                 why="its objects are still to be collected, and new ones would go with them",
@@ -130,7 +130,7 @@ def _check_free(connection: Connection, repo: Repository) -> None:
             )
 
 
-def _overlap(left: str, right: str) -> bool:
+def overlap(left: str, right: str) -> bool:
     """Tell whether one folder is, holds or lies in the other."""
     one, other = left.rstrip("/") + "/", right.rstrip("/") + "/"
     return one.startswith(other) or other.startswith(one)

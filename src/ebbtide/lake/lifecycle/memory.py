@@ -149,6 +149,11 @@ class Memory:
         remove_unused(self.references, begun)
 
 
+def forget_memory(root: Path, uid: str) -> None:
+    """Remove all that is remembered of a repository."""
+    shutil.rmtree(root / "memory" / uid, ignore_errors=True)
+
+
 def rules_of(policy: LakePolicy) -> list[list[str]]:
     """Say what of a policy standings depend on beyond their ranges, whose rows carry the days."""
     return [[rule.id, rule.prefix] for rule in policy.enabled]

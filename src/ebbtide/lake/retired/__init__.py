@@ -1,0 +1,1 @@
+"""Deleted repositories: their whole namespace is collected, by the same plan and apply as everything."""

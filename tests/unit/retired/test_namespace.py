@@ -1,0 +1,89 @@
+"""Which prefixes make up a namespace, and whether anything of a deleted repository is left in it."""
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from ebbtide.lake.catalog.model import RetiredRepository
+from ebbtide.lake.inventory import _Lister
+from ebbtide.lake.retired.listing import has_own, neighbours, own_folders, prefixes
+from ebbtide.store.base import StoreSpec
+from ebbtide.store.opening import open_store
+
+UID = "0123abcd"
+KEYS = [
+    "_lakefs/committed/1.parquet",
+    "_lakefs/top",
+    "a",
+    "ab",
+    "a-folder/x",
+    f"repos/{UID}.txt",
+    f"repos/{UID}/branches/b/1_0/x",
+    f"repos/{UID}/branches/b/2_0/x",
+    f"repos/{UID}/branches/b/2_0/y",
+    f"repos/{UID}/branches/b/file",
+    f"repos/{UID}/branches/file",
+    f"repos/{UID}/stray",
+    f"repos/{UID}0/x",
+]
+
+
+@pytest.fixture
+def store(tmp_path):
+    """Give a store of an empty folder."""
+    return open_store(StoreSpec(tmp_path.as_uri()))
+
+
+def fill(store, keys):
+    """Write objects."""
+    for key in keys:
+        store.write(key, b"x")
+
+
+def test_prefixes_are_the_whole_namespace_once(store):
+    """Listed prefix by prefix, every key comes once, and each partition has a prefix of its own."""
+    fill(store, KEYS)
+    found = prefixes(store, UID)
+    batch = pa.RecordBatch.from_pydict({"prefix": found})
+    listed = list(_Lister(store.spec, store.spec.url, merged=True)([batch]))
+
+    assert sorted(KEYS) == sorted(key for rows in listed for key in rows.column("key").to_pylist())
+    assert {f"repos/{UID}/branches/b/1_0/", f"repos/{UID}/branches/b/2_0/"} <= set(found)
+
+
+@pytest.mark.parametrize(
+    ("keys", "left"),
+    [
+        ([], False),
+        (["a", "repos.txt", f"repos/{UID}0/x", f"repos/{UID}.txt", "_lakefs.txt"], False),
+        ([f"repos/{UID}/e\u0301", "_lakefs/a\tb"], False),
+        ([f"repos/{UID}/e\u0301", f"repos/{UID}/f"], True),
+        ([f"repos/{UID}/stray"], True),
+        (["_lakefs/staged/1.parquet"], True),
+    ],
+)
+def test_what_is_left_is_the_repositorys_own(store, tmp_path, keys, left):
+    """Only what the repository wrote keeps it known: strangers and names that it never gives do not."""
+    fill(store, keys)
+    gone = RetiredRepository("lake", UID, tmp_path.as_uri(), datetime(2026, 1, 1, tzinfo=UTC))
+
+    assert left == has_own(store, gone)
+
+
+def test_metadata_beside_another_repository_may_be_its_own(store, tmp_path):
+    """With a neighbour in the namespace only the data is the deleted repository's for certain."""
+    fill(store, ["_lakefs/staged/1.parquet"])
+    gone = RetiredRepository("lake", UID, tmp_path.as_uri(), datetime(2026, 1, 1, tzinfo=UTC))
+    alone = own_folders(store, UID), has_own(store, gone)
+    fill(store, [f"repos/{UID}0/x"])
+
+    assert ((f"repos/{UID}/", "_lakefs/"), True) == alone
+    assert ((f"repos/{UID}/",), False) == (own_folders(store, UID), has_own(store, gone))
+
+
+def test_neighbours_are_other_repositories(store):
+    """The folders of other repositories are named, the deleted one's and files are not."""
+    fill(store, KEYS)
+
+    assert [f"{UID}0/"] == neighbours(store, UID)
