@@ -241,7 +241,7 @@ def test_a_bucket_is_collected_like_a_folder(spark, tmp_path, s3_server, bucket)
     lake.upload("a", "b")
     lake.commit()
     store, own = lake.store, set(lake.listing())
-    strangers = {"a", "ab", "elsewhere/x", "repos/other/x"}
+    strangers = {"a", "ab", "elsewhere/x", "repository/x"}
     for key in strangers:
         store.write(key, b"stranger")
     gone = lake.catalog.delete_repository(REPOSITORY)

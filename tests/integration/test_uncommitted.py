@@ -248,6 +248,8 @@ def test_a_late_upload_is_seen_by_the_next_clean_run(lake):
     """What flow 2 cannot see: an object that came into a settled partition after its token had expired."""
     lake.upload("a")
     given = lake.catalog.get_physical_address(REPOSITORY, "main", "x")
+    lake.day(4)
+    lake.upload("b")
     lake.day(5)
     finish(lake, lake.plan_uncommitted())
     lake.write(given.address, b"late")

@@ -6,8 +6,8 @@ from tests.services.lake import REPOSITORY, Lake
 
 from ebbtide.engine.burials import buried
 from ebbtide.lake.checking import LiveCheck, check_live
-from ebbtide.lake.job import stored_policy
 from ebbtide.lake.metadata.world import world_of
+from ebbtide.lake.rulebook import stored_policy
 from ebbtide.tables.failures import own_errors
 
 
