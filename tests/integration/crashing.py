@@ -27,8 +27,8 @@ from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, make_lake, open_l
 
 from ebbtide.engine.layers import TOUCHED, UNTOUCHED
 from ebbtide.engine.reading import stream_decisions
-from ebbtide.lake.job import stored_policy
 from ebbtide.lake.lifecycle.memory import Memory, Remembered
+from ebbtide.lake.rulebook import stored_policy
 from ebbtide.ledger.runs import RunState
 from ebbtide.plan.manifest import Manifest
 
