@@ -34,6 +34,8 @@ FAST = (
     "tests/integration/test_stale_plans.py",
     "tests/integration/test_altered_plans.py",
     "tests/integration/test_failures.py",
+    "tests/property/test_collectors_equal_oracle.py",
+    "tests/integration/test_uncommitted.py",
     "tests/incidents",
 )
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
@@ -208,6 +210,114 @@ SABOTAGES = (
         "engine/sealed.py",
         "return content if hashlib.sha256(content).digest() == seal else None",
         "return content",
+    ),
+    Sabotage(
+        "forget open uploads",
+        "lake/uncommitted/standings.py",
+        'uploading = f.col("expires") > ripe',
+        "uploading = f.lit(False)",
+    ),
+    Sabotage(
+        "no grace",
+        "lake/uncommitted/standings.py",
+        'f.unix_micros("last_modified") + wait',
+        'f.unix_micros("last_modified")',
+    ),
+    Sabotage(
+        "garbage though it is staged",
+        "lake/uncommitted/references.py",
+        'units = ranges.select("world"',
+        'units = ranges.where("folder not like \'%staged\'").select("world"',
+    ),
+    Sabotage(
+        "no preflight",
+        "lake/uncommitted/preflight.py",
+        "    if not noted:\n",
+        "    if True:\n",
+    ),
+    Sabotage(
+        "a scope without its last partition",
+        "lake/uncommitted/references.py",
+        "pc.less_equal(",
+        "pc.less(",
+    ),
+    Sabotage(
+        "a sweep without its last partition",
+        "lake/uncommitted/sweeps.py",
+        "return last is None or partition <= last",
+        "return last is None or partition < last",
+    ),
+    Sabotage(
+        "settle too early",
+        "lake/uncommitted/state.py",
+        "open_since = listed_at - PARTITION_LIFE - uploads",
+        "open_since = listed_at - PARTITION_LIFE",
+    ),
+    Sabotage(
+        "settle what waits",
+        "lake/uncommitted/state.py",
+        "*([waiting] if waiting else [])",
+        "*[]",
+    ),
+    Sabotage(
+        "settle what was left alone",
+        "lake/uncommitted/planning.py",
+        "if outcomes.get(Outcome.CHANGED):",
+        "if False:",
+    ),
+    Sabotage(
+        "an earlier run has the last word",
+        "lake/uncommitted/state.py",
+        "if known is None or known.run_id < state.run_id:",
+        "if True:",
+    ),
+    Sabotage(
+        "trust an altered state",
+        "lake/uncommitted/state.py",
+        "if seal != _seal(plain):",
+        "if False:",
+    ),
+    Sabotage(
+        "trust a catalog that forgot commits",
+        "lake/uncommitted/reading.py",
+        "and sweep.newest_commit not in snapshot.commits:",
+        "and False:",
+    ),
+    Sabotage(
+        "garbage is not verified again",
+        "lake/verification.py",
+        'now.join(planned.select(*_SAME_RANGE).distinct(), _SAME_RANGE, "left_anti"), {ONLY_WORLD: world}',
+        'now.where("false"), {ONLY_WORLD: world}',
+    ),
+    Sabotage(
+        "retention forgets tags",
+        "lake/metadata/terms.py",
+        "if rules.tags_protect:",
+        "if False:",
+    ),
+    Sabotage(
+        "retention forgets heads",
+        "lake/metadata/terms.py",
+        'yield head, Term(NEVER, f"at the head of branch {name}", HoldReason.HEAD)',
+        "yield from ()",
+    ),
+    Sabotage(
+        "retention ignores who else keeps it",
+        "lake/retention/references.py",
+        'read_kept(candidates, files).unionByName(others), at_heads, on=("world", "hash")',
+        'read_kept(candidates, files), at_heads, on=("world", "hash")',
+    ),
+    Sabotage(
+        "link past the gate",
+        "lake/catalog/uploading.py",
+        "        with self._referring(repo) as writing:\n            # Checked again under the lock",
+        "        with self._writing(repo) as writing:\n            # Checked again under the lock",
+    ),
+    Sabotage(
+        "link what is gone",
+        "lake/catalog/uploading.py",
+        "            self._check_uploaded(found, key, address, size)\n            entry",
+        "            entry",
     ),
 )
 

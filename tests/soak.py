@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from tests.machine.generating import a_scene, many_histories, run_decisions, run_engine
 from tests.machine.history import History
 from tests.machine.judging import judge
+from tests.machine.kinds import Kind
 from tests.machine.scratch import scratch_folder
 from tests.services.spark import OPTIONS
 
@@ -29,6 +30,7 @@ HISTORIES = 100
 """How many histories share their Spark jobs."""
 ENGINES = 3
 ENGINE_STEPS = 10
+_KINDS = (*(f"kind {kind}" for kind in Kind), "swept optimized", "unseen by optimized")
 
 
 class Failed(Exception):
@@ -72,12 +74,23 @@ class Soak:
     def _add(self, histories: list[History], steps: str) -> None:
         self.counts[steps] += sum(history.counts["steps"] for history in histories)
         self.counts["crashes"] += sum(history.counts["crashes"] for history in histories)
+        for name in _KINDS:
+            self.counts[name] += sum(history.counts[name] for history in histories)
 
     def summary(self, failures: int) -> dict[str, Any]:
         """Give what the last line says."""
         names = ("worlds", "histories", "steps", "engine_steps", "plans_compared", "crashes")
         done = {name: self.counts[name] for name in names}
-        return {"seed": self.seed, "seconds": round(self.elapsed), **done, "failures": failures}
+        plans = {kind.value: self.counts[f"kind {kind}"] for kind in Kind}
+        return {
+            "seed": self.seed,
+            "seconds": round(self.elapsed),
+            **done,
+            "plans": plans,
+            "optimized_sweeps": self.counts["swept optimized"],
+            "unseen_by_optimized": self.counts["unseen by optimized"],
+            "failures": failures,
+        }
 
 
 def soak(spark: SparkSession, seconds: float, seed: int) -> int:

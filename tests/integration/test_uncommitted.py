@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pyarrow as pa
 import pytest
 from tests.services.lake import REPOSITORY, make_lake
 
 from ebbtide.errors import LiveObjectMissing, MetadataError
 from ebbtide.lake.catalog.partitions import branch_path
+from ebbtide.lake.catalog.ranges import ENTRIES
 from ebbtide.lake.uncommitted.state import state_from_json, state_key
 from ebbtide.ledger.runs import RunState
 from ebbtide.store.base import DeleteRequest
@@ -258,3 +260,22 @@ def test_a_late_upload_is_seen_by_the_next_clean_run(lake):
 
     assert set() == lake.due(optimized)
     assert {given.address} == lake.due(clean)
+
+
+def test_garbage_that_is_imported_after_the_plan_stays(lake):
+    """Any reference takes garbage out of a plan, and then the run has not settled its partition."""
+    lake.upload("kept")
+    garbage = lake.upload("x", "y")
+    lake.catalog.reset(REPOSITORY, "main", "x")
+    lake.catalog.reset(REPOSITORY, "main", "y")
+    lake.day(2)
+    manifest = lake.plan_uncommitted()
+    row = {"key": "again", "address": garbage["x"], "created": lake.clock(), "size": 1, "checksum": ""}
+    lake.catalog.commit(REPOSITORY, "main", "kept")
+    lake.catalog.import_entries(REPOSITORY, "main", [pa.Table.from_pylist([row], ENTRIES)], "import")
+    finish(lake, manifest)
+
+    assert set(garbage.values()) == lake.due(manifest)
+    assert {"x": "changed", "y": "deleted"} == {k: lake.outcomes(manifest)[a][0] for k, a in garbage.items()}
+    assert b"x" == lake.catalog.read(REPOSITORY, "main", "again")
+    assert [] == lake.listing(path_of(lake) + "_gc/")

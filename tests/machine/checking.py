@@ -11,8 +11,12 @@ from tests.machine.repository import Repository
 
 from ebbtide.errors import AlreadyExists, Busy, LiveObjectMissing, NotFound, ObjectGone, Refused
 from ebbtide.lake.oracle_lifecycle import _lapse, _references
+from ebbtide.lake.oracle_retention import _lapses
+from ebbtide.lake.rulebook import Rulebook
 from ebbtide.lake.world_document import WorldDocument
+from ebbtide.plan.decision import Collector
 from ebbtide.rules.lake_policy import LakePolicy
+from ebbtide.rules.retention import RetentionRules
 from ebbtide.store.address import is_inside
 
 
@@ -48,6 +52,30 @@ def needed(document: WorldDocument, policy: LakePolicy, now: datetime) -> Mappin
         if lapse is None or lapse > now:
             found.setdefault(reference.entry.address, set()).add(reference.kind)
     return {address: frozenset(kinds) for address, kinds in found.items()}
+
+
+def retained(document: WorldDocument, rules: RetentionRules, now: datetime) -> Mapping[str, frozenset[str]]:
+    """Give each address that a commit keeps at this time, or staging, with the commits that do."""
+    lapses = _lapses(replace(document, retention=rules))
+    found: dict[str, set[str]] = {}
+    for commit in document.commits:
+        for entry in commit.entries.values() if lapses[commit.id] > now else ():
+            found.setdefault(entry.address, set()).add(commit.id)
+    for entries in document.staged.values():
+        for entry in entries.values():
+            found.setdefault(entry.address, set()).add("staging")
+    return {address: frozenset(keepers) for address, keepers in found.items()}
+
+
+def kept(
+    document: WorldDocument, rules: Rulebook, now: datetime
+) -> Mapping[Collector, Mapping[str, frozenset[str]]]:
+    """Say, for each collector of a run, which addresses it must leave alone, and what keeps each."""
+    return {
+        Collector.LIFECYCLE: needed(document, rules.policy, now),
+        Collector.UNCOMMITTED: dict.fromkeys(reached(document), frozenset({"reference"})),
+        Collector.RETENTION: retained(document, rules.retention, now) if rules.retention else {},
+    }
 
 
 def reached(document: WorldDocument) -> set[str]:

@@ -8,7 +8,7 @@ is asked afterwards, for all histories of many machines at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar
@@ -16,19 +16,22 @@ from typing import ClassVar
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.machine.checking import check_heads, check_readable, perform
-from tests.machine.drawing import Interlude, interludes, many_keys, policies, some_branches
+from tests.machine.drawing import Interlude, interludes, kinds, many_keys, policies, some_branches
+from tests.machine.expecting import Expected, expected
 from tests.machine.history import History
+from tests.machine.kinds import Kind
+from tests.machine.numbering import NumberedAddresses
 from tests.machine.operations import CreateBranch, Operation, Upload
 from tests.machine.rehearsal import Plan, Rehearsal, planned
-from tests.machine.repository import NumberedAddresses, Repository
+from tests.machine.repository import Repository
+from tests.machine.sweeping import Swept, rehearsed_sweep
 from tests.services.lake import FIRST_DAY, SettableClock
+from tests.worlds import retentions
 
 from ebbtide.errors import Busy
 from ebbtide.lake.catalog.catalog import Catalog
 from ebbtide.lake.catalog.graveyard import Burial
 from ebbtide.lake.lifecycle.policies import PolicyRun
-from ebbtide.lake.oracle import judge_world
-from ebbtide.store.address import is_inside
 
 OnHistory = Callable[[History], None]
 
@@ -43,7 +46,7 @@ class Scene:
 
     def __post_init__(self) -> None:
         """Open the catalog."""
-        self.addresses = NumberedAddresses()
+        self.addresses = NumberedAddresses(self.clock)
         self.catalog = Catalog(
             f"sqlite:///{self.folder}/catalog.db",
             clock=self.clock,
@@ -77,13 +80,28 @@ class DecisionMachine(RuleBasedStateMachine):
         super().__init__()
         self.repo = self.scene.repository()
         self.history = History()
+        self.number = 0
         self.plans: list[Plan] = []
         self.run: Rehearsal | None = None
 
-    @initialize(rules=policies, keys=many_keys, branches=some_branches, later=st.integers(0, 4))
-    def begin(self, rules: dict[str, object], keys: tuple[str, ...], branches: list[str], later: int) -> None:
-        """Begin with a policy, a few branches and a first commit that may have become old."""
+    @initialize(
+        rules=policies,
+        retained=retentions(),
+        keys=many_keys,
+        branches=some_branches,
+        later=st.integers(0, 4),
+    )
+    def begin(
+        self,
+        rules: dict[str, object],
+        retained: dict[str, object],
+        keys: tuple[str, ...],
+        branches: list[str],
+        later: int,
+    ) -> None:
+        """Begin with rules, a few branches and a first commit that may have become old."""
         self.repo.set_rules(rules)
+        self.repo.set_retention(retained)
         first: list[Operation] = [Upload("main", keys, commit=True), *(CreateBranch(b, 0) for b in branches)]
         for operation in first:
             self._write(operation)
@@ -91,27 +109,29 @@ class DecisionMachine(RuleBasedStateMachine):
 
     @rule(
         before=interludes(8),
+        kind=kinds,
         shift=st.sampled_from([0, 0, 0, 0, -1, -3, 2, 8]),
         steps=st.sampled_from([0, 1, 2, 3, 4, None]),
     )
-    def plan(self, before: Interlude, shift: int, steps: int | None) -> None:
+    def plan(self, before: Interlude, kind: Kind, shift: int, steps: int | None) -> None:
         """Plan for now, for an earlier or for a later day, and begin to apply it, unless the plan is dry."""
         self._live(before)
-        self._plan(shift, dry=steps is None)
+        self._plan(kind, shift, dry=steps is None)
         self._go_on(0, steps or 0)
 
     @rule(
         before=interludes(4),
+        kind=kinds,
         place=st.integers(0, 2),
         steps=st.integers(1, 6),
         crash=st.sampled_from([False, False, True]),
     )
-    def apply(self, before: Interlude, place: int, steps: int, crash: bool) -> None:  # noqa: FBT001
+    def apply(self, before: Interlude, kind: Kind, place: int, steps: int, crash: bool) -> None:  # noqa: FBT001
         """Begin, resume or go on with a run, some steps of it; then writers come, or a crash."""
         self._live(before)
         if not self.plans:
             # Not a precondition: Hypothesis may leave out the other rule, and would be left with nothing.
-            self._plan(0, dry=False)
+            self._plan(kind, 0, dry=False)
         self._go_on(place, steps)
         if crash and self.run:
             # The gate stays as it is, and the plan can be applied again.
@@ -130,16 +150,49 @@ class DecisionMachine(RuleBasedStateMachine):
         self.history.counts["interrupted for ever"] += self.repo.is_closed
         type(self).on_history(self.history)
 
-    def _plan(self, shift: int, *, dry: bool) -> None:
-        now, document = self.repo.clock() + timedelta(days=shift), self.repo.document()
-        self.history.record(document, now)
-        judged = judge_world(document, now)
-        self._count(due=len(judged.due), held=len(judged.held), back=shift < 0)
-        due = sorted(address for address in judged.due - self.repo.buried if is_inside(address))
-        number = len(self.repo.runs) + 1
-        self.repo.runs.append(PolicyRun(number, now, self.repo.policy, succeeded=False))
-        if due and shift <= 0 and not dry:
-            self.plans.append(planned(number, self.repo.policy, now, due))
+    def _plan(self, kind: Kind, shift: int, *, dry: bool) -> None:
+        self.number += 1
+        now = self.repo.clock() + timedelta(days=shift)
+        rules = kind.rulebook(self.repo.policy, self.repo.retention)
+        wanted = expected(self.repo, rules, now)
+        self.history.record(wanted.world, now)
+        self._count(due=len(wanted.found), held=len(wanted.held), back=shift < 0)
+        self._count(**{f"kind {kind}": 1})
+        found, states = wanted.found, {}
+        if rules.uncommitted is not None:
+            swept = rehearsed_sweep(self.repo, rules.uncommitted, now, self.number)
+            if self._is_stopped(swept):
+                return
+            self._check_sweep(swept, wanted)
+            missed = wanted.uncommitted() - swept.due(now)
+            found = {address: finder for address, finder in found.items() if address not in missed}
+            states = swept.states
+        if rules.lifecycle is not None:
+            self.repo.runs.append(PolicyRun(self.number, now, self.repo.policy, succeeded=False))
+        if (found or states) and shift <= 0 and not dry:
+            self.plans.append(planned(self.number, rules, now, found, states))
+
+    def _is_stopped(self, swept: Swept) -> bool:
+        """Tell whether the preflight stops a sweep: only an interrupted run can have caused that."""
+        assert swept.missing <= self.repo.gone - self.repo.buried
+        self._count(**{"stopped by the preflight": bool(swept.missing)})
+        return bool(swept.missing)
+
+    def _check_sweep(self, swept: Swept, wanted: Expected) -> None:
+        """Compare a sweep with the oracle: it misses only what came into a settled partition by itself."""
+        due, clean = swept.due(wanted.now), wanted.uncommitted()
+        assert due <= clean
+        assert clean - due <= self.repo.late
+        assert not swept.is_clean or clean == due
+        assert swept.deadlines == {a: wanted.deadlines[a] for a in swept.deadlines}
+        self._count(
+            **{
+                "swept clean": swept.is_clean,
+                "swept optimized": not swept.is_clean,
+                "garbage of optimized": 0 if swept.is_clean else len(due),
+                "unseen by optimized": len(clean - due),
+            }
+        )
 
     def _go_on(self, place: int, steps: int) -> None:
         for _ in range(steps):
@@ -176,8 +229,9 @@ class DecisionMachine(RuleBasedStateMachine):
             self.run = None
 
     def _succeeded(self, number: int) -> None:
-        run = self.repo.runs[number - 1]
-        self.repo.runs[number - 1] = PolicyRun(number, run.now, run.policy, succeeded=True)
+        self.repo.runs = [
+            replace(run, succeeded=True) if run.run_id == number else run for run in self.repo.runs
+        ]
 
     def _live(self, interlude: Interlude) -> None:
         for operation in interlude.writes:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 
 from ebbtide.lake.catalog.catalog import Catalog
 from ebbtide.lake.catalog.committed import entries
@@ -30,27 +28,22 @@ class Documents:
         self._commits: dict[str, Content] = {}
         self._last: tuple[int, WorldDocument] | None = None
 
-    def written(self, policy: LakePolicy, runs: Iterable[PolicyRun], now: datetime) -> WorldDocument:
+    def written(self, policy: LakePolicy, runs: Iterable[PolicyRun]) -> WorldDocument:
         """Write down all commits, dangling ones too, branches, tags and staging."""
         sequence = self._catalog.sequence(self._repository)
         if self._last is None or sequence != self._last[0]:
-            self._last = (sequence, self._read(now))
+            self._last = (sequence, self._read())
         return replace(self._last[1], policy=policy, runs=tuple(runs))
 
-    def _read(self, now: datetime) -> WorldDocument:
+    def _read(self) -> WorldDocument:
         snapshot = self._catalog.snapshot(self._repository)
         commits = [
             WrittenCommit(commit.id, commit.parents, commit.created, self._content(commit.metarange_id))
             for commit in snapshot.commits.values()
         ]
-        branches, staged = dict(snapshot.branches), {}
-        for found in snapshot.staged:
-            newest, *sealed = _layers(self._rows(STAGED, found.metarange_id))
-            staged[found.branch] = newest
-            for layer in sealed:
-                commits.append(_sealed(layer, branches[found.branch], now))
-                branches[found.branch] = commits[-1].id
-        return WorldDocument(LakePolicy(()), branches, snapshot.tags, tuple(commits), staged, ())
+        staged = {one.branch: _all_staged(self._rows(STAGED, one.metarange_id)) for one in snapshot.staged}
+        branches, tags = snapshot.branches, snapshot.tags
+        return WorldDocument(LakePolicy(()), branches, tags, tuple(commits), staged, ())
 
     def _content(self, metarange_id: str) -> Content:
         if metarange_id not in self._commits:
@@ -82,12 +75,13 @@ def _layers(rows: Iterable[Row]) -> Sequence[dict[str, WrittenEntry]]:
     return layers
 
 
-def _sealed(layer: Content, head: str, now: datetime) -> WrittenCommit:
+def _all_staged(rows: Iterable[Row]) -> dict[str, WrittenEntry]:
     """
-    Write sealed rows that were overwritten since as a commit on top of their branch.
+    Give all that is staged on a branch; sealed rows that were overwritten since get keys of their own.
 
-    A document has one entry for a staged key. By the rules a branch's staging and its commits are alike, so
-    this says the same. The id follows from the content: commits of one id never differ.
+    A document has one entry for a staged key. No rule tells a key from one that is a little longer.
     """
-    said = repr((head, sorted((key, entry.address, entry.created) for key, entry in layer.items())))
-    return WrittenCommit(f"sealed-{hashlib.sha256(said.encode()).hexdigest()}", (head,), now, layer)
+    staged: dict[str, WrittenEntry] = {}
+    for number, layer in enumerate(_layers(rows)):
+        staged |= {key + " sealed" * number: entry for key, entry in layer.items()}
+    return staged

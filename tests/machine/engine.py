@@ -1,7 +1,7 @@
 """
 The engine machine: the same writers, but plans and applies are the real ones, with Spark.
 
-Writers come in through `on_step`, between any two durable steps of an apply; a crash is raised from there.
+Writers come in through `on_step`, between any two steps of a plan or an apply; a crash is raised from there.
 After every rule all that is needed is readable, and what the ledger says is what the store has lost.
 """
 
@@ -9,101 +9,43 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from datetime import timedelta
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests.machine.checking import check_heads, check_readable, needed, perform
-from tests.machine.drawing import Interlude, interludes, many_keys, policies, some_branches
+from tests.machine.checking import check_heads, check_readable, perform, reached
+from tests.machine.drawing import Interlude, interludes, kinds, many_keys, policies, some_branches
 from tests.machine.history import History
+from tests.machine.kinds import Kind
+from tests.machine.numbering import NumberedAddresses
 from tests.machine.operations import CreateBranch, Operation, Upload
 from tests.machine.records import decided, outcomes_of, recorded_gone, waves_of
-from tests.machine.repository import NumberedAddresses, Repository
+from tests.machine.repository import Repository
+from tests.machine.watching import (
+    Crash,
+    PlanWatcher,
+    Script,
+    Watcher,
+    Writes,
+    during_plans,
+    scripts,
+)
 from tests.services.lake import REPOSITORY, Lake
+from tests.worlds import retentions
 
-from ebbtide.errors import Busy, StalePlan
-from ebbtide.lake.oracle import judge_world
+from ebbtide.errors import Busy, LiveObjectMissing, StalePlan
+from ebbtide.lake.rulebook import GRACE, Rulebook, current_rulebook, parse_rulebook
 from ebbtide.lake.target import LakeTarget
+from ebbtide.lake.uncommitted.planning import STATES
+from ebbtide.lake.uncommitted.state import states_from_json
 from ebbtide.ledger.runs import RunState
+from ebbtide.plan.decision import Collector
 from ebbtide.plan.manifest import Manifest
-from ebbtide.rules.lake_policy_parser import parse_lake_policy, policy_hash
-from ebbtide.store.address import is_inside
 
 MAX_AGE = timedelta(days=10_000)
 """Plans do not grow old here: that they do is tested elsewhere."""
-
-
-class Crash(BaseException):
-    """Stands for the end of a process; nothing of Ebbtide catches it."""
-
-
-@dataclass(frozen=True)
-class Script:
-    """What writers do at each step of an apply in turn, and at which step it crashes, and how."""
-
-    writes: tuple[tuple[Operation, ...], ...]
-    crash_at: int | None
-    killed: bool
-    """Killed, it leaves the gate as it is; interrupted, it opens it."""
-
-
-@dataclass
-class Watcher:
-    """Plays a script while an apply is at work, and notes what it must do with each planned item."""
-
-    repo: Repository
-    manifest: Manifest
-    script: Script
-    write: Callable[[Operation], None]
-    waves: dict[int, list[str]]
-    expected: dict[str, str] = field(default_factory=dict)
-    step: str = ""
-    closed: bool = False
-    steps: int = 0
-    interrupted: frozenset[int] = frozenset()
-    """Waves that an earlier apply left half-way."""
-
-    def __call__(self, step: str) -> None:
-        """Do what the script says for this step."""
-        self.step, self.closed = step, self.repo.is_closed
-        assert self.closed or not step.endswith(("started", "deleted"))
-        if step.startswith("wave "):
-            self._follow(*step.split()[1:])
-        place, self.steps = self.steps, self.steps + 1
-        for operation in self.script.writes[place] if place < len(self.script.writes) else ():
-            self.write(operation)
-        if place == self.script.crash_at:
-            raise Crash(step)
-
-    def _follow(self, number: str, step: str) -> None:
-        """Take over what the wave has done by now: deleted when it is `deleted`, recorded when `finished`."""
-        wave = int(number)
-        if step == "started":
-            self._expect(wave)
-            return
-        gone = {a for a in self.waves.get(wave, []) if self.expected[a] in ("deleted", "absent")}
-        (self.repo.gone if step == "deleted" else self.repo.buried).update(gone)
-
-    def _expect(self, wave: int) -> None:
-        """Say by the oracle, for this very moment, what has to become of each item of a wave."""
-        policy = parse_lake_policy(self.manifest.policy)
-        kept = needed(self.repo.document(), policy, self.manifest.now)
-        for address in self.waves.get(wave, []):
-            # What is gone from an interrupted wave was its own doing, whoever may refer to it by now.
-            mine = wave in self.interrupted and address in self.repo.gone
-            there = mine or address not in self.repo.gone
-            outcome = "deleted" if there else "absent"
-            self.expected[address] = "changed" if address in kept and not mine else outcome
-
-
-scripts = st.builds(
-    Script,
-    st.lists(interludes(2).map(lambda interlude: interlude.writes), max_size=8).map(tuple),
-    st.sampled_from([None, None, 0, 1, 2, 2, 3, 4, 5, 6]),
-    st.booleans(),
-)
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -115,36 +57,67 @@ class EngineMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.lake = type(self).make_lake()
-        self.repo = Repository(self.lake.catalog, REPOSITORY, self.lake.clock, NumberedAddresses())
+        self.repo = Repository(
+            self.lake.catalog, REPOSITORY, self.lake.clock, NumberedAddresses(self.lake.clock)
+        )
         self.history = History()
         self.manifests: list[Manifest] = []
 
-    @initialize(rules=policies, keys=many_keys, branches=some_branches, later=st.integers(2, 6))
-    def begin(self, rules: dict[str, object], keys: tuple[str, ...], branches: list[str], later: int) -> None:
-        """Begin with a policy, a few branches and a first commit that has become old."""
+    @initialize(
+        rules=policies,
+        retained=retentions(),
+        keys=many_keys,
+        branches=some_branches,
+        later=st.integers(2, 6),
+    )
+    def begin(
+        self,
+        rules: dict[str, object],
+        retained: dict[str, object],
+        keys: tuple[str, ...],
+        branches: list[str],
+        later: int,
+    ) -> None:
+        """Begin with rules, a few branches and a first commit that has become old."""
         self.repo.set_rules(rules)
+        self.repo.set_retention(retained)
         first: list[Operation] = [Upload("main", keys, commit=True), *(CreateBranch(b, 0) for b in branches)]
         for operation in first:
             self._write(operation)
         self.lake.clock.now += timedelta(days=later)
 
-    @rule(before=interludes(6), shift=st.sampled_from([0, 0, -2]), size=st.integers(1, 3), full=st.booleans())
-    def plan(self, before: Interlude, shift: int, size: int, full: bool) -> None:  # noqa: FBT001
-        """Plan: it equals the oracle, but for what earlier runs deleted; in full it is the same."""
+    @rule(
+        before=interludes(6),
+        kind=kinds,
+        shift=st.sampled_from([0, 0, -2]),
+        size=st.integers(1, 3),
+        during=during_plans,
+        again=st.booleans(),
+    )
+    def plan(
+        self,
+        before: Interlude,
+        kind: Kind,
+        shift: int,
+        size: int,
+        during: Writes,
+        again: bool,  # noqa: FBT001
+    ) -> None:
+        """Plan among writers: it equals the oracle, but for what earlier runs deleted; so it does again."""
         self._live(before)
-        manifest = self._plan(shift, size)
-        if full:
-            again = self.lake.plan(wave_size=size, now=manifest.now, full=True)
-            assert decided(self.lake.folder(manifest)) == decided(self.lake.folder(again))
-            self.history.counts["plans compared"] += 1
+        manifest = self._plan(kind, shift, size, during)
+        if manifest and again and not during:
+            self._compare(manifest, kind)
 
-    @rule(before=interludes(2), place=st.integers(0, 2), script=scripts)
-    def apply(self, before: Interlude, place: int, script: Script) -> None:
+    @rule(before=interludes(2), kind=kinds, place=st.integers(0, 2), script=scripts)
+    def apply(self, before: Interlude, kind: Kind, place: int, script: Script) -> None:
         """Apply or resume a plan, with writers at its steps: each item becomes what the oracle says."""
         self._live(before)
         pending = [one for one in self.manifests if self.lake.state(one) is not RunState.SUCCEEDED]
+        if not pending and (made := self._plan(kind, 0, 2, ())):
+            pending = [made]
         if not pending:
-            pending = [self._plan(0, 2)]
+            return
         manifest = pending[-1 - place % len(pending)]
         run_id, refused = manifest.run_id, self._refusal(manifest)
         attempts = self.lake.ledger.wave_attempts(run_id)
@@ -183,16 +156,40 @@ class EngineMachine(RuleBasedStateMachine):
         self.lake.close()
         type(self).on_history(self.history)
 
-    def _plan(self, shift: int, size: int) -> Manifest:
-        manifest = self.lake.plan(wave_size=size, now=self.lake.clock() + timedelta(days=shift))
+    def _plan(self, kind: Kind, shift: int, size: int, during: Writes) -> Manifest | None:
+        rules, now = self._rules(kind), self.lake.clock() + timedelta(days=shift)
+        watcher = PlanWatcher(self.repo, rules, now, during, self._write)
+        try:
+            manifest = self.lake.plan(wave_size=size, now=now, rulebook=rules, on_step=watcher)
+        except LiveObjectMissing:
+            missing = watcher.swept.missing if watcher.swept else frozenset[str]()
+            assert missing
+            assert missing <= self.repo.gone - self.repo.buried
+            self.history.tell(f"plan({kind})", "stopped by the preflight")
+            return None
         self.manifests.append(manifest)
-        self.history.tell(f"plan(run {manifest.run_id}, {manifest.summary.due.objects} due)")
-        self._check_plan(manifest)
+        self.history.tell(f"plan(run {manifest.run_id}, {kind}, {manifest.summary.due.objects} due)")
+        self.history.counts[f"kind {kind}"] += 1
+        self._check_plan(manifest, watcher)
         return manifest
+
+    def _rules(self, kind: Kind) -> Rulebook:
+        return kind.rulebook(self.repo.policy, self.repo.retention)
+
+    def _compare(self, manifest: Manifest, kind: Kind) -> None:
+        """Plan again, in full: it must be the same; an optimized sweep may miss what a clean one sees."""
+        other = Kind.CLEAN if kind is Kind.OPTIMIZED else kind
+        again = self.lake.plan(wave_size=2, now=manifest.now, rulebook=self._rules(other), full=True)
+        one, full = decided(self.lake.folder(manifest)), decided(self.lake.folder(again))
+        unseen = full.keys() - one.keys()
+        assert unseen <= (self.repo.late if kind is Kind.OPTIMIZED else set())
+        assert one == {address: row for address, row in full.items() if address not in unseen}
+        self.history.counts.update({"plans compared": 1, "unseen by optimized": len(unseen)})
 
     def _refusal(self, manifest: Manifest) -> str | None:
         """Say why a plan must be refused before its first step, if it must."""
-        if policy_hash(self.repo.policy) != manifest.policy_hash:
+        planned = parse_rulebook(manifest.policy, manifest.collector)
+        if current_rulebook(self.repo.catalog, REPOSITORY, planned).hash != manifest.policy_hash:
             return "stale"
         holder = self.repo.catalog.gate(REPOSITORY)
         mine = holder is None or holder.split("@")[0] == str(manifest.run_id)
@@ -223,18 +220,27 @@ class EngineMachine(RuleBasedStateMachine):
         assert not unfinished or ended in ("killed in a wave", "interrupted")
         self.history.counts.update(Counter(f"outcome {outcome}" for outcome in finished.values()))
 
-    def _check_plan(self, manifest: Manifest) -> None:
-        """Compare a plan with the oracle; what lies outside is held though it is due."""
-        judged = judge_world(self.repo.document(), manifest.now)
-        expected = {
-            address: ("due" if address in judged.due and is_inside(address) else "held", deadline)
-            for address, deadline in judged.deadlines.items()
-            if address not in self.repo.buried
-        }
+    def _check_plan(self, manifest: Manifest, watcher: PlanWatcher) -> None:
+        """Compare a plan with the oracle, and what the next sweep may build on with a rehearsed one."""
         rows = decided(self.lake.folder(manifest))
+        made = {address: (row["decision"], row["deadline"]) for address, row in rows.items()}
+        assert not watcher.swept or not watcher.swept.missing
+        assert watcher.decisions() == made
+        watcher.check_sweep()
+        self._check_safe({a for a, row in rows.items() if row["decision"] == "due"}, rows, manifest)
+        if watcher.swept:
+            states = states_from_json((self.lake.folder(manifest).path / STATES).read_text())
+            assert watcher.swept.states == {path: replace(one, run_id=0) for path, one in states.items()}
+            self.history.counts["swept clean" if watcher.swept.is_clean else "swept optimized"] += 1
+        self.history.counts.update(Counter(decision for decision, _ in made.values()))
 
-        assert expected == {address: (row["decision"], row["deadline"]) for address, row in rows.items()}
-        self.history.counts.update(due=len(judged.due), held=len(judged.held))
+    def _check_safe(self, due: set[str], rows: dict[str, dict[str, Any]], manifest: Manifest) -> None:
+        """Whatever writers did meanwhile, no garbage is referenced, too young or being uploaded."""
+        garbage = {a for a in due if rows[a]["collector"] == Collector.UNCOMMITTED}
+        assert not garbage & reached(self.repo.document())
+        assert not garbage & self.repo.open_uploads().keys()
+        assert all(self.repo.written[address] + GRACE <= manifest.now for address in garbage)
+        self.history.counts["garbage due"] += len(garbage)
 
     def _live(self, interlude: Interlude) -> None:
         for operation in interlude.writes:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from tests.machine.decisions import DecisionMachine, Scene
 from tests.machine.engine import EngineMachine
 from tests.machine.history import History
+from tests.machine.numbering import numbered_ids
 from tests.machine.scratch import scratch_folder
 from tests.services.lake import Lake, make_lake
 
@@ -49,7 +50,7 @@ def many_histories(
 @contextmanager
 def a_scene() -> Iterator[Scene]:
     """Open an empty catalog for the block."""
-    with scratch_folder() as folder:
+    with scratch_folder() as folder, numbered_ids():
         scene = Scene(folder)
         try:
             yield scene
@@ -91,7 +92,7 @@ def machine_settings(
 def run_engine(spark: SparkSession, examples: int, steps: int, number: int) -> list[History]:
     """Run so many engine machines, the same for the same seed, and give their histories."""
     found: list[History] = []
-    with scratch_folder() as folder:
+    with scratch_folder() as folder, numbered_ids():
 
         def fresh_lake() -> Lake:
             place = Path(tempfile.mkdtemp(dir=folder))

@@ -12,6 +12,7 @@ from tests.services.lake import Lake
 from ebbtide.engine.burials import GONE, outcome_folders
 from ebbtide.engine.layout import RunFolder
 from ebbtide.engine.reading import stream_decisions
+from ebbtide.plan.decision import Collector
 from ebbtide.plan.manifest import Manifest
 
 _BY_CHANCE = "branches"
@@ -27,11 +28,11 @@ def decided(folder: RunFolder) -> dict[str, dict[str, Any]]:
     return found
 
 
-def waves_of(folder: RunFolder) -> dict[int, list[str]]:
-    """Give the addresses of a plan's waves."""
-    found: dict[int, list[str]] = {}
+def waves_of(folder: RunFolder) -> dict[int, dict[str, Collector]]:
+    """Give the addresses of a plan's waves, and who found each."""
+    found: dict[int, dict[str, Collector]] = {}
     for row in _rows(folder.plan):
-        found.setdefault(int(row["wave"]), []).append(row["address"])
+        found.setdefault(int(row["wave"]), {})[row["address"]] = Collector(row["collector"])
     return found
 
 

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from tests.machine.checking import needed
+from tests.machine.checking import kept
 from tests.machine.repository import Repository
 
-from ebbtide.rules.lake_policy import LakePolicy
+from ebbtide.lake.rulebook import Rulebook
+from ebbtide.lake.uncommitted.state import BranchState, save_state
+from ebbtide.plan.decision import Collector
 from ebbtide.store.base import DeleteRequest
 
 WAVE = 2
@@ -37,9 +39,14 @@ class Plan:
     """What is durable of a run: what it may delete, and which waves were begun and finished."""
 
     number: int
-    policy: LakePolicy
+    rules: Rulebook
     now: datetime
+    found: Mapping[str, Collector]
+    """What may be deleted, and who found it."""
     waves: list[tuple[str, ...]]
+    states: Mapping[str, BranchState]
+    """What the next sweep may build on, if this run leaves nothing alone."""
+    left_alone: bool = False
     begun: set[int] = field(default_factory=set)
     finished: set[int] = field(default_factory=set)
 
@@ -59,10 +66,17 @@ class Plan:
         return next((wave for wave in range(len(self.waves)) if wave not in self.finished), None)
 
 
-def planned(number: int, policy: LakePolicy, now: datetime, due: list[str]) -> Plan:
+def planned(
+    number: int,
+    rules: Rulebook,
+    now: datetime,
+    found: Mapping[str, Collector],
+    states: Mapping[str, BranchState],
+) -> Plan:
     """Deal what is due into waves."""
+    due = sorted(found)
     waves = [tuple(due[start : start + WAVE]) for start in range(0, len(due), WAVE)]
-    return Plan(number, policy, now, waves)
+    return Plan(number, rules, now, found, waves, states)
 
 
 @dataclass
@@ -71,15 +85,20 @@ class Rehearsal:
 
     repo: Repository
     plan: Plan
-    kept: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    kept: Mapping[Collector, Mapping[str, frozenset[str]]] = field(default_factory=dict)
+    commits: frozenset[str] = frozenset()
+    """The commits that there were when it looked."""
     stage: Stage = Stage.OPEN
     tries: int = 0
     looked_at: int = -1
 
     @property
     def is_stale(self) -> bool:
-        """Tell whether the policy is no longer the plan's."""
-        return self.repo.policy != self.plan.policy
+        """Tell whether the rules are no longer the plan's."""
+        rules = self.plan.rules
+        other_policy = rules.lifecycle is not None and rules.lifecycle != self.repo.policy
+        other_retention = rules.retention is not None and rules.retention != self.repo.retention
+        return other_policy or other_retention
 
     def advance(self) -> str:
         """Take the next step and say what it was."""
@@ -89,6 +108,7 @@ class Rehearsal:
             return "stale"
         if wave is None:
             self._open()
+            self._save_states()
             return "succeeded"
         steps = {
             Stage.OPEN: self._look,
@@ -117,7 +137,8 @@ class Rehearsal:
 
     def _delete(self, wave: int) -> str:
         self.plan.begun.add(wave)
-        items = [address for address in self.plan.waves[wave] if address not in self.kept]
+        items = [address for address in self.plan.waves[wave] if not self._is_kept(address)]
+        self._check_ripe(items)
         self._check_nobody_came(items)
         results = self.repo.store.delete([DeleteRequest(address) for address in items])
         assert len(items) == sum(result.outcome.is_gone for result in results)
@@ -127,6 +148,9 @@ class Rehearsal:
 
     def _finish(self, wave: int) -> str:
         self.repo.buried.update(self.repo.gone.intersection(self.plan.waves[wave]))
+        self.plan.left_alone |= any(
+            self._is_kept(address) for address in self.plan.waves[wave] if address not in self.repo.gone
+        )
         self.plan.finished.add(wave)
         if not self.plan.interrupted:
             self._open()
@@ -135,18 +159,44 @@ class Rehearsal:
 
     def _verify(self) -> None:
         self.looked_at = self.repo.catalog.sequence(self.repo.name)
-        self.kept = needed(self.repo.document(), self.plan.policy, self.plan.now)
+        document = self.repo.document()
+        self.kept = kept(document, self.plan.rules, self.plan.now)
+        self.commits = frozenset(commit.id for commit in document.commits)
+
+    def _is_kept(self, address: str) -> bool:
+        """Tell whether something keeps an item from the collector that found it."""
+        return address in self.kept[self.plan.found[address]]
 
     def _check_nobody_came(self, items: list[str]) -> None:
         """
         Make sure that the gate has kept its promise: nothing refers to an item that did not when it closed.
 
         Only one thing may come: the commits of a branch or tag that is deleted now dangle, and rules may
-        treat them otherwise. Nobody can reach them by a name.
+        treat them otherwise. For retention they are no new commits, for lifecycle nobody can reach them by
+        a name. What nothing referred to at all, nothing may refer to now.
         """
-        late = needed(self.repo.document(), self.plan.policy, self.plan.now)
+        late = kept(self.repo.document(), self.plan.rules, self.plan.now)
+        excused = {
+            Collector.LIFECYCLE: frozenset({"dangling"}),
+            Collector.UNCOMMITTED: frozenset[str](),
+            Collector.RETENTION: self.commits,
+        }
         for address in items:
-            assert late.get(address, frozenset()) <= {"dangling"}, address
+            finder = self.plan.found[address]
+            assert late[finder].get(address, frozenset()) <= excused[finder], address
+
+    def _check_ripe(self, items: list[str]) -> None:
+        """Make sure that nobody is uploading an item, and no garbage is younger than the grace period."""
+        uploads, sweeps = self.repo.open_uploads(), self.plan.rules.uncommitted
+        for address in items:
+            assert address not in uploads, address
+            if sweeps and self.plan.found[address] is Collector.UNCOMMITTED:
+                assert self.repo.written[address] + sweeps.grace <= self.repo.clock(), address
+
+    def _save_states(self) -> None:
+        """Leave what the next sweep may build on, as a run does that has settled everything."""
+        for path, state in self.plan.states.items() if not self.plan.left_alone else ():
+            save_state(self.repo.store, path, state)
 
     def _open(self) -> None:
         self.repo.catalog.open_gate(self.repo.name, self.plan.holder)

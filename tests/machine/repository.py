@@ -3,42 +3,47 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+import os
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from tests.machine.documents import Documents
+from tests.machine.numbering import NumberedAddresses
 from tests.services.lake import SettableClock
 
 from ebbtide.errors import EbbtideError, Refused
 from ebbtide.lake.catalog.catalog import Catalog
 from ebbtide.lake.catalog.model import Commit, Entry
+from ebbtide.lake.catalog.partitions import object_pattern, repository_path
+from ebbtide.lake.catalog.ranges import ENTRIES
 from ebbtide.lake.lifecycle.policies import PolicyRun
-from ebbtide.lake.world_document import WorldDocument
+from ebbtide.lake.rulebook import GRACE, Rulebook
+from ebbtide.lake.world_document import WorldDocument, WrittenObject
 from ebbtide.rules.lake_policy import LakePolicy
 from ebbtide.rules.lake_policy_parser import lake_policy
+from ebbtide.rules.retention import RetentionRules, retention_rules
 from ebbtide.store.base import Store
 
 OUTSIDE = "file:///outside/the/namespace/"
 """Where staged objects lie that are not the repository's own; nobody reads them."""
 
 
-class NumberedAddresses:
-    """Hands out the same addresses in every run, so that a failure can be played again, waves and all."""
+@dataclass
+class Given:
+    """A physical address that was handed out, and what became of it."""
 
-    def __init__(self) -> None:
-        self._used: Counter[str] = Counter()
-
-    def address(self, repo_uid: str, branch_id: str) -> str:
-        """Give the next address of a repository."""
-        self._used[repo_uid] += 1
-        return f"data/{self._used[repo_uid]:04d}"
-
-    def last(self, repo_uid: str, count: int) -> list[str]:
-        """Give again the addresses that were handed out last."""
-        used = self._used[repo_uid]
-        return [f"data/{number:04d}" for number in range(used - count + 1, used + 1)]
+    branch: str
+    key: str
+    address: str
+    token: str
+    expires: datetime
+    uploaded: bool = False
+    linked: bool = False
 
 
 @dataclass
@@ -59,10 +64,17 @@ class Repository:
     """What runs have deleted."""
     buried: set[str] = field(default_factory=set)
     """What of it is recorded; the rest is an interrupted run's."""
+    given: list[Given] = field(default_factory=list)
+    """Physical addresses that somebody may still upload to or link."""
+    late: set[str] = field(default_factory=set)
+    """What came into the store past the catalog: after a token had expired, or by hand."""
+    written: dict[str, datetime] = field(default_factory=dict)
+    """When each object was written."""
+    retained: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Find what there is, and hand out our own addresses from now on."""
-        self.catalog._partitions = self.addresses  # type: ignore[assignment]
+        self.catalog._partitions = self.addresses
         self.uid = self.catalog.repository(self.name).uid
         self.store: Store = self.catalog.store(self.name)
         self.documents = Documents(self.catalog, self.name)
@@ -74,13 +86,43 @@ class Repository:
         return lake_policy(self.rules)
 
     @property
+    def retention(self) -> RetentionRules:
+        """The present retention rules."""
+        return retention_rules(self.retained)
+
+    @property
     def is_closed(self) -> bool:
         """Tell whether a run keeps the gate closed."""
         return self.catalog.gate(self.name) is not None
 
     def document(self) -> WorldDocument:
         """Write the repository down as it is now."""
-        return self.documents.written(self.policy, self.runs, self.clock())
+        return self.documents.written(self.policy, self.runs)
+
+    def world(self, rules: Rulebook) -> WorldDocument:
+        """Write the repository down with all that the collectors of a run look at."""
+        return replace(
+            self.document(),
+            objects=self.objects() if rules.uncommitted else {},
+            retention=self.retention,
+            grace=rules.uncommitted.grace if rules.uncommitted else GRACE,
+            collect=rules.collectors,
+        )
+
+    def objects(self) -> dict[str, WrittenObject]:
+        """List the data objects that are really there."""
+        pattern = re.compile(object_pattern(self.uid))
+        return {
+            row["key"]: WrittenObject(row["last_modified"], row["size"])
+            for batch in self.store.list(repository_path(self.uid))
+            for row in batch.to_pylist()
+            if pattern.match(row["key"])
+        }
+
+    def open_uploads(self) -> dict[str, datetime]:
+        """Give the addresses that may still be linked, and until when."""
+        pages = self.catalog.open_uploads(self.name)
+        return {row["address"]: row["expires"] for page in pages for row in page.to_pylist()}
 
     def branch(self, wanted: str) -> str:
         """Give the branch of this name, or main where there is none."""
@@ -100,8 +142,41 @@ class Repository:
         before = len(self.contents)
         items = [(key, f"{key} {before + number}".encode()) for number, key in enumerate(keys)]
         self.catalog.upload_many(self.name, branch, items)
-        for address, (_, data) in zip(self.addresses.last(self.uid, len(items)), items, strict=True):
-            self.contents[address] = data
+        given = self.addresses.given[self.uid][-len(items) :]
+        for address, (_, data) in zip(given, items, strict=True):
+            self._remember(address, data)
+
+    def get_address(self, branch: str, key: str) -> Given:
+        """Ask for a physical address."""
+        found = self.catalog.get_physical_address(self.name, branch, key)
+        self.given.append(Given(branch, key, found.address, found.token, found.expires))
+        return self.given[-1]
+
+    def upload_to(self, given: Given) -> None:
+        """Upload to a physical address, as a client does: the catalog knows nothing of it."""
+        self._put(given.address)
+        given.uploaded = True
+        if given.expires <= self.clock():
+            self.late.add(given.address)
+
+    def link(self, given: Given) -> None:
+        """Link a physical address to its key."""
+        size = len(self.contents.get(given.address, b"?"))
+        self.catalog.link_physical_address(self.name, given.branch, given.key, given.token, size=size)
+        given.linked = True
+
+    def put_by_hand(self, number: int) -> None:
+        """Put an object into a partition that the catalog wrote to some time ago."""
+        address = self.addresses.by_hand(self.uid, number)
+        self._put(address)
+        self.late.add(address)
+
+    def import_entry(self, branch: str, key: str, address: str) -> None:
+        """Commit an entry for an object that is there already, past staging."""
+        size, now = len(self.contents[address]), self.clock()
+        row = {"key": key, "address": address, "created": now, "size": size, "checksum": ""}
+        table = pa.Table.from_pylist([row], ENTRIES)
+        self.made(self.catalog.import_entries(self.name, branch, [table], f"import {len(self.commits)}"))
 
     def copy_across(self, branch: str, source: str, key: str, target: str) -> None:
         """Copy an object's data from one branch to another."""
@@ -141,9 +216,26 @@ class Repository:
         self.catalog.set_policy(self.name, json.dumps(rules), "json")
         self.rules = dict(rules)
 
+    def set_retention(self, rules: Mapping[str, Any]) -> None:
+        """Make these the retention rules."""
+        retention_rules(dict(rules))
+        self.catalog.set_retention(self.name, json.dumps(rules), "json")
+        self.retained = dict(rules)
+
+    def _put(self, address: str) -> None:
+        data = f"object {len(self.contents)}".encode()
+        self.store.write(address, data)
+        self._remember(address, data)
+
     def _remember_copy(self, before: Entry, copied: Entry) -> None:
         if copied.address != before.address:
-            self.contents[copied.address] = self.contents[before.address]
+            self._remember(copied.address, self.contents[before.address])
+
+    def _remember(self, address: str, data: bytes) -> None:
+        """Remember what was written, and let it have been written now: a disk has a clock of its own."""
+        self.contents[address], self.written[address] = data, self.clock()
+        moment = self.clock().timestamp()
+        os.utime(Path(self.store.spec.url.removeprefix("file://")) / address, (moment, moment))
 
 
 class HalfWay(EbbtideError):

@@ -32,7 +32,13 @@ from ebbtide.lake.metadata.world import ONLY_WORLD, World, world_of
 from ebbtide.lake.retention.references import retained_references
 from ebbtide.lake.rulebook import Rulebook
 from ebbtide.lake.together import together
-from ebbtide.lake.uncommitted.planning import described, keep_states, states_after, sweep
+from ebbtide.lake.uncommitted.planning import (
+    described,
+    keep_states,
+    states_after,
+    sweep,
+    waiting_partitions,
+)
 from ebbtide.lake.uncommitted.reading import Listed, check_history, read_listing
 from ebbtide.lake.uncommitted.references import Scope, referenced
 from ebbtide.lake.workshop import Workshop
@@ -178,7 +184,8 @@ class Planner:
             return {}
         uploads = max(rules.grace, self.shop.catalog.token_life)
         found = STANDINGS.read(self.spark, place)
-        states = states_after(listed, snapshot, found, self.now, folder.run_id, uploads)
+        waiting = waiting_partitions(found, self.now, self.repository.uid)
+        states = states_after(listed.survey, listed.at, snapshot, waiting, folder.run_id, uploads)
         return described(listed) | keep_states(folder.path, states)
 
 

@@ -97,15 +97,19 @@ def test_what_makes_no_reference_to_old_objects_does_not_wait(forked, naps, name
     assert [] == naps
 
 
-def test_a_linked_address_does_not_wait(forked, naps):
-    """An object that was uploaded to an address of its own can be linked while a run deletes."""
+def test_a_link_waits(forked, naps):
+    """An address is given out while a run deletes, but not linked: a run may take its object for garbage."""
     forked.close_gate("lake", "7")
     made = forked.get_physical_address("lake", "main", "k")
     forked.store("lake").write(made.address, b"")
-
+    with pytest.raises(Busy):
+        forked.link_physical_address("lake", "main", "k", made.token, size=0)
+    forked.open_gate("lake", "7")
+    waited = sum(naps)
     forked.link_physical_address("lake", "main", "k", made.token, size=0)
 
-    assert [] == naps
+    assert 30 == pytest.approx(waited)
+    assert waited == sum(naps)
 
 
 def test_the_gate_has_one_holder(catalog, open_catalog):

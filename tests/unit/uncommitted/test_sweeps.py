@@ -1,162 +1,106 @@
-"""Which branches' paths are swept, how far down, and why everything is listed where it is."""
+"""Sweeps: which partitions are listed, and when a branch is listed whole."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
-from tests.services.lake import FIRST_DAY, SettableClock
 
-from ebbtide.errors import NotFound
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.catalog.partitions import branch_path
-from ebbtide.lake.catalog.ranges import STAGED, write_metarange
+from ebbtide.errors import MetadataError, NotFound
+from ebbtide.lake.catalog.model import Repository
 from ebbtide.lake.rulebook import SweepRules
-from ebbtide.lake.uncommitted.state import BranchState, save_state, state_key
+from ebbtide.lake.uncommitted.reading import check_history
+from ebbtide.lake.uncommitted.state import BranchState, save_state
 from ebbtide.lake.uncommitted.sweeps import survey
-from ebbtide.store.base import DeleteRequest
+from ebbtide.store.base import StoreSpec
+from ebbtide.store.opening import open_store
 
-REPO = "lake"
+NEWER, LAST, OLDER = (f"{digits * 18}_0123456789ab" for digits in "012")
+MAIN, GONE = "main-00000000000a", "old-00000000000b"
+HOME = "repos/r/branches/"
+STATE = BranchState(MAIN, None, 0, LAST, "c1", run_id=1, optimized_runs=0)
+BRANCHES = {"main": MAIN}
 
 
 @pytest.fixture
-def catalog(tmp_path):
-    """Give a catalog with a repository in a folder."""
-    made = Catalog(f"sqlite:///{tmp_path}/catalog.db", clock=SettableClock())
-    made.create_repository(REPO, str(tmp_path / "objects"))
-    yield made
-    made.close()
+def repository(tmp_path):
+    """Give a store in which two branches, of which one is deleted, have three partitions each."""
+    store = open_store(StoreSpec((tmp_path / "objects").as_uri()))
+    for branch in (MAIN, GONE):
+        for name in (NEWER, LAST, OLDER):
+            store.write(f"{HOME}{branch}/{name}/{'0' * 32}", b"x")
+    made = datetime(2026, 1, 1, tzinfo=UTC)
+    return store, Repository("lake", "r", store.spec.url, "main", made, 4)
 
 
-def path_of(catalog, branch="main"):
-    """Name the folder of a branch's objects."""
-    return branch_path(catalog.repository(REPO).uid, catalog.branch_ids(REPO)[branch])
+def listed(found):
+    """Give the partitions that a survey names, by branch."""
+    return {sweep.branch_id: sweep.partitions for sweep in found.sweeps}
 
 
-def state_of(catalog, branch="main", **other):
-    """Make a state as a run would leave it."""
-    usual = BranchState(catalog.branch_ids(REPO)[branch], None, 0, None, "c", 1, 0)
-    return replace(usual, **other)
+def test_without_a_state_everything_is_listed(repository):
+    """Also what a deleted branch has left."""
+    found = survey(*repository, BRANCHES, SweepRules())
+
+    assert {MAIN: (NEWER, LAST, OLDER), GONE: (NEWER, LAST, OLDER)} == listed(found)
+    assert (True, True) == (found.is_clean, found.everything)
 
 
-def swept(catalog, rules=None):
-    """Survey the repository."""
-    store, repository = catalog.store(REPO), catalog.repository(REPO)
-    return survey(store, repository, catalog.branch_ids(REPO), rules or SweepRules())
+def test_with_a_state_only_what_is_not_settled_is_listed(repository):
+    """Down to the last partition, which is listed again."""
+    save_state(repository[0], f"{HOME}{MAIN}/", STATE)
+    found = survey(*repository, BRANCHES, SweepRules())
 
-
-def test_a_first_run_is_clean(catalog):
-    """Without a state everything is listed, and the whole namespace with it."""
-    catalog.upload(REPO, "main", "a", b"a")
-    found = swept(catalog)
-
-    assert ["the last run's state cannot be used: no earlier run left one"] == [
-        one.why_clean for one in found.sweeps
-    ]
-    assert [1] == [len(one.partitions) for one in found.sweeps]
-    assert found.everything
+    assert {MAIN: (NEWER, LAST), GONE: (NEWER, LAST, OLDER)} == listed(found)
+    assert (False, False) == (found.is_clean, found.everything)
 
 
 @pytest.mark.parametrize(
-    ("runs", "every", "why"),
-    [(0, 7, ""), (5, 7, ""), (6, 7, "one run in 7 is a clean one"), (0, 1, "one run in 1 is a clean one")],
-)
-def test_one_run_in_so_many_is_clean(catalog, runs, every, why):
-    """After six optimized runs comes a clean one, or after as many as are configured."""
-    save_state(catalog.store(REPO), path_of(catalog), state_of(catalog, optimized_runs=runs))
-    (sweep,) = swept(catalog, SweepRules(clean_every=every)).sweeps
-
-    assert why == sweep.why_clean
-    assert (why != "") == sweep.is_clean
-
-
-def test_a_clean_run_can_be_asked_for(catalog):
-    """Then the state is not built on, but what it says of the newest commit is still remembered."""
-    save_state(catalog.store(REPO), path_of(catalog), state_of(catalog, newest_commit="n"))
-    (sweep,) = swept(catalog, SweepRules(clean=True)).sweeps
-
-    assert (True, "it was asked for", "n") == (sweep.is_clean, sweep.why_clean, sweep.newest_commit)
-
-
-@pytest.mark.parametrize(
-    ("damage", "why"),
+    ("state", "rules", "why"),
     [
-        (lambda text: text[:40], "it is not readable"),
-        (lambda _: "\ufffd", "it is not readable"),
-        (lambda _: "[]", "it is not readable"),
-        (lambda text: text.replace('"staged": 0', '"staged": 1'), "it was altered"),
-        (lambda text: text.replace('"branch_id": "main', '"branch_id": "niam'), "it was altered"),
+        (STATE, SweepRules(clean=True), "asked for"),
+        (replace(STATE, optimized_runs=6), SweepRules(), "one run in 7"),
+        (replace(STATE, gc_commit="f" * 64), SweepRules(), "GC commit"),
     ],
 )
-def test_a_damaged_state_is_not_built_on(catalog, damage, why):
-    """Whatever was done to a state's text, the next run is clean and says what is wrong with it."""
-    store, path = catalog.store(REPO), path_of(catalog)
-    save_state(store, path, state_of(catalog))
-    store.write(state_key(path), damage(store.read(state_key(path)).decode()).encode())
-    (sweep,) = swept(catalog).sweeps
+def test_a_state_may_not_be_enough(repository, state, rules, why):
+    """Then everything is listed, but the newest commit that was seen counts all the same."""
+    save_state(repository[0], f"{HOME}{MAIN}/", state)
+    found = survey(*repository, BRANCHES, replace(rules, branch="main")).sweeps[0]
 
-    assert f"the last run's state cannot be used: {why}" == sweep.why_clean
-
-
-def test_another_branch_s_state_is_not_built_on(catalog):
-    """A state that was copied from another branch's path is not believed."""
-    store, path = catalog.store(REPO), path_of(catalog)
-    store.write(state_key(path), state_of(catalog, branch_id="other").to_json().encode())
-    (sweep,) = swept(catalog).sweeps
-
-    assert "the last run's state cannot be used: it is another branch's" == sweep.why_clean
+    assert (NEWER, LAST, OLDER) == found.partitions
+    assert why in found.why_clean
+    assert "c1" == found.newest_commit
 
 
-def test_a_gc_commit_that_is_gone_means_a_clean_run(catalog):
-    """What the last run saw staged is part of its state."""
-    store, path = catalog.store(REPO), path_of(catalog)
-    gc_commit = write_metarange(store, STAGED, [])
-    save_state(store, path, state_of(catalog, gc_commit=gc_commit))
-    before = swept(catalog).sweeps[0].is_clean
-    store.delete([DeleteRequest(f"{STAGED}/{gc_commit}.parquet")])
-    (sweep,) = swept(catalog).sweeps
+def test_a_made_up_partition_is_older_than_all(repository):
+    """A folder whose name would be a time before all times does not break a sweep."""
+    made_up = f"{'9' * 18}_0123456789ab"
+    repository[0].write(f"{HOME}{MAIN}/{made_up}/{'0' * 32}", b"x")
+    clean = listed(survey(*repository, BRANCHES, SweepRules(branch="main")))
+    save_state(repository[0], f"{HOME}{MAIN}/", STATE)
+    optimized = listed(survey(*repository, BRANCHES, SweepRules(branch="main")))
 
-    assert not before
-    assert "the last run's GC commit cannot be used" in sweep.why_clean
-
-
-def test_an_optimized_run_lists_down_to_the_last_read_partition(catalog):
-    """Older partitions are not listed, newer ones and that one are."""
-    catalog._clock.now = FIRST_DAY
-    old = catalog.upload(REPO, "main", "a", b"a").address.split("/")[-2]
-    catalog._clock.now = FIRST_DAY.replace(hour=16)
-    last = catalog.upload(REPO, "main", "b", b"b").address.split("/")[-2]
-    catalog._clock.now = FIRST_DAY.replace(hour=20)
-    new = catalog.upload(REPO, "main", "c", b"c").address.split("/")[-2]
-    save_state(catalog.store(REPO), path_of(catalog), state_of(catalog, last_partition=last))
-    found = swept(catalog)
-
-    assert ((new, last),) == tuple(one.partitions for one in found.sweeps)
-    assert not found.everything
-    assert new < last < old
+    assert {MAIN: (NEWER, LAST, OLDER, made_up)} == clean
+    assert {MAIN: (NEWER, LAST)} == optimized
 
 
-def test_a_deleted_branch_s_path_is_found_by_its_name(catalog):
-    """The folders of all branches that ever had a name are swept, but none of another living branch."""
-    for name in ("a/b", "a-b"):
-        catalog.create_branch(REPO, name, "main")
-        catalog.upload(REPO, name, "x", b"x")
-    gone, living = (catalog.branch_ids(REPO)[name] for name in ("a/b", "a-b"))
-    catalog.delete_branch(REPO, "a/b")
-    found = swept(catalog, SweepRules(branch="a/b"))
-
-    assert [gone] == [one.branch_id for one in found.sweeps]
-    assert {gone, living, catalog.branch_ids(REPO)["main"]} == {
-        one.branch_id for one in swept(catalog).sweeps
-    }
-    with pytest.raises(NotFound):
-        swept(catalog, SweepRules(branch="never"))
+def test_a_branch_is_found_by_its_name(repository):
+    """Also one that was deleted; the others are left alone."""
+    assert {MAIN} == listed(survey(*repository, BRANCHES, SweepRules(branch="main"))).keys()
+    assert {GONE} == listed(survey(*repository, BRANCHES, SweepRules(branch="old"))).keys()
+    with pytest.raises(NotFound, match="no branch 'new'"):
+        survey(*repository, BRANCHES, SweepRules(branch="new"))
 
 
-def test_a_later_run_s_state_is_not_overwritten(catalog):
-    """Applying an old run again leaves what newer runs have saved."""
-    store, path = catalog.store(REPO), path_of(catalog)
-    save_state(store, path, state_of(catalog, run_id=5, staged=5))
-    save_state(store, path, state_of(catalog, run_id=4, staged=4))
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_catalog_that_forgot_a_commit_stops_the_run(repository, clean):
+    """Whether or not the rest of the state is used."""
+    save_state(repository[0], f"{HOME}{MAIN}/", STATE)
+    found = SimpleNamespace(survey=survey(*repository, BRANCHES, SweepRules(clean=clean)))
 
-    assert 5 == swept(catalog).sweeps[0].before.staged
+    check_history(found, SimpleNamespace(commits={"c1": None}))
+    with pytest.raises(MetadataError, match="restored"):
+        check_history(found, SimpleNamespace(commits={"c2": None}))

@@ -12,11 +12,12 @@ import re
 import threading
 import uuid
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from ebbtide.rules.instant import NEVER, Clock, from_micros, to_micros
 
 _END_OF_TIME = to_micros(NEVER)
+_BEGINNING_OF_TIME = datetime.min.replace(tzinfo=UTC)
 _DIGITS = len(str(_END_OF_TIME))
 
 PARTITION_LIFE = timedelta(hours=1)
@@ -40,7 +41,11 @@ def branch_path(repo_uid: str, branch_id: str) -> str:
 def partition_began(name: str) -> datetime | None:
     """Tell when a partition was begun; None if this is no partition's name."""
     found = _PARTITION.fullmatch(name)
-    return from_micros(_END_OF_TIME - int(found[1])) if found else None
+    try:
+        return from_micros(_END_OF_TIME - int(found[1])) if found else None
+    except OverflowError:
+        # No clock said this: somebody made up the name, and it must not stop whoever lists it.
+        return _BEGINNING_OF_TIME
 
 
 def object_pattern(repo_uid: str) -> str:

@@ -32,6 +32,7 @@ from ebbtide.lake.uncommitted.state import (
     states_from_json,
     states_to_json,
 )
+from ebbtide.lake.uncommitted.sweeps import Survey
 from ebbtide.plan.decision import Collector, Outcome
 from ebbtide.plan.manifest import Manifest, Tally
 from ebbtide.rules.instant import to_micros
@@ -78,21 +79,29 @@ def sweep(
 
 
 def states_after(
-    listed: Listed, snapshot: Snapshot, standings: DataFrame, now: datetime, run_id: int, uploads: timedelta
+    found: Survey,
+    listed_at: datetime,
+    snapshot: Snapshot,
+    waiting: Mapping[str, str],
+    run_id: int,
+    uploads: timedelta,
 ) -> dict[str, BranchState]:
-    """Flow 1, step 8; flow 2, step 5. Say what the next run may build on, if this one succeeds."""
-    waiting = _waiting(standings, now, snapshot.repository.uid)
+    """
+    Flow 1, step 8; flow 2, step 5. Say what the next run may build on, if this one succeeds.
+
+    `waiting` has, by branch id, the oldest partition with garbage that may not go yet.
+    """
     staged = {one.branch_id: one for one in snapshot.staged}
     heads = {branch_id: snapshot.branches[name] for name, branch_id in snapshot.branch_ids.items()}
     newest = max(snapshot.commits.values(), key=lambda commit: (commit.created, commit.id)).id
     states = {}
-    for one in listed.survey.sweeps:
+    for one in found.sweeps:
         gc_commit = staged.get(one.branch_id)
         states[one.path] = BranchState(
             branch_id=one.branch_id,
             gc_commit=gc_commit.metarange_id if gc_commit else None,
             staged=gc_commit.count if gc_commit else 0,
-            last_partition=last_unsettled(one.partitions, waiting.get(one.branch_id), listed.at, uploads),
+            last_partition=last_unsettled(one.partitions, waiting.get(one.branch_id), listed_at, uploads),
             newest_commit=heads.get(one.branch_id, newest),
             run_id=run_id,
             optimized_runs=one.before.optimized_runs + 1 if one.before else 0,
@@ -101,7 +110,7 @@ def states_after(
     return states
 
 
-def _waiting(standings: DataFrame, now: datetime, uid: str) -> dict[str, str]:
+def waiting_partitions(standings: DataFrame, now: datetime, uid: str) -> dict[str, str]:
     """Find, for each branch, the oldest partition with garbage that may not go yet."""
     pattern = object_pattern(uid)
     held = standings.where(

@@ -54,7 +54,8 @@ def _stop(missing: list[str]) -> LiveObjectMissing:
         f"{count} objects that are referenced are not in the store",
         why="either the catalog and the store disagree about names, or data is lost already;"
         " what looks like garbage may be what is missed",
-        fix="find out which, and bring the objects back, before anything is deleted",
+        fix="if a run was interrupted ('ebb runs' shows it), finish it first with 'ebb apply': it may have"
+        " deleted them; else find out what became of them before anything is deleted",
         details=first,
     )
 

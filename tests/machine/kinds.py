@@ -1,0 +1,35 @@
+"""Kinds of runs: which collectors each asks, and by which rules."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from ebbtide.lake.rulebook import Rulebook, SweepRules
+from ebbtide.plan.decision import Collector
+from ebbtide.rules.lake_policy import LakePolicy
+from ebbtide.rules.retention import RetentionRules
+
+
+class Kind(StrEnum):
+    """What a run looks for, and how."""
+
+    LIFECYCLE = "lifecycle"
+    CLEAN = "clean"
+    OPTIMIZED = "optimized"
+    RETENTION = "retention"
+    ALL = "all"
+    """All three at once; uncommitted garbage as an optimized run does."""
+
+    def rulebook(self, policy: LakePolicy, retention: RetentionRules) -> Rulebook:
+        """Give the rules of such a run."""
+        sweeps = self in (Kind.CLEAN, Kind.OPTIMIZED, Kind.ALL)
+        return Rulebook(
+            lifecycle=policy if self in (Kind.LIFECYCLE, Kind.ALL) else None,
+            uncommitted=SweepRules(clean=self is Kind.CLEAN) if sweeps else None,
+            retention=retention if self in (Kind.RETENTION, Kind.ALL) else None,
+        )
+
+    @property
+    def sweeps(self) -> bool:
+        """Tell whether uncommitted garbage is looked for."""
+        return Collector.UNCOMMITTED in self.rulebook(LakePolicy(()), RetentionRules()).collectors
