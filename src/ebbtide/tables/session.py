@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -125,8 +126,10 @@ def _sized(options: SparkOptions) -> dict[str, str]:
     elif options.master.startswith("local"):
         sized["spark.sql.shuffle.partitions"] = str(max(4, 4 * cores))
     log4j = Path(__file__).with_name("log4j2.properties")
+    # Jobs have to end soon, not to answer soon: this collector leaves more of two cores to them.
+    collector = "" if re.search(r"-XX:\+Use\w+GC", options.java_options) else "-XX:+UseParallelGC"
     sized["spark.driver.extraJavaOptions"] = (
-        f"{options.java_options} -Dlog4j2.configurationFile={log4j.as_uri()}"
+        f"{collector} {options.java_options} -Dlog4j2.configurationFile={log4j.as_uri()}"
     )
     return sized
 
