@@ -37,13 +37,10 @@ class Told:
     partition_was_there: dict[str, bool]
 
 
-def write_where_told(lake: Lake, branch: str, address: str, token: str) -> bool:
-    """Write to an address that was handed out long ago, link and commit; say if its partition was there."""
-    file = objects_folder(lake) / address
-    was_there = file.parent.is_dir()
+def write_where_told(lake: Lake, branch: str, address: str) -> bool:
+    """Write to an address that was handed out long ago; say if its partition was there."""
+    was_there = (objects_folder(lake) / address).parent.is_dir()
     lake.store.write(address, branch.encode())
-    lake.catalog.link_physical_address(REPOSITORY, branch, "raw/new", token, size=len(branch))
-    lake.commit(branch)
     return was_there
 
 
@@ -68,11 +65,13 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
     def write(step: str) -> None:
         for branch, moment in WRITERS.items():
             if step == moment:
-                ticket = tickets[branch]
-                there[branch] = write_where_told(lake, branch, ticket.address, ticket.token)
+                there[branch] = write_where_told(lake, branch, tickets[branch].address)
 
     with suppress(PartlyApplied):
         lake.apply(manifest, on_step=write)
+    for branch, ticket in tickets.items():
+        lake.catalog.link_physical_address(REPOSITORY, branch, "raw/new", ticket.token, size=len(branch))
+        lake.commit(branch)
     first, failed = lake.outcomes(manifest), lake.state(manifest)
     aside.replace(objects_folder(lake) / addresses["raw/stuck"])
     second = lake.apply(manifest)

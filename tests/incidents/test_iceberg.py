@@ -86,7 +86,7 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
     addresses = tell_stories(lake)
 
     def land(step: str) -> None:
-        if step == "run begun":
+        if step == "ranges listed":
             lake.catalog.merge(REPOSITORY, "w-flight", "late")
 
     manifest = lake.plan(on_step=land)

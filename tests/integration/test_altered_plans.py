@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from tests.services.lake import RAW_30_DAYS, Lake, make_lake
 
 from ebbtide.engine.layout import run_folder
-from ebbtide.errors import EbbtideError, MetadataError
+from ebbtide.errors import EbbtideError, MetadataError, StalePlan
 from ebbtide.ledger.runs import RunState
 from ebbtide.plan.manifest import Manifest, manifest_from_json
 
@@ -144,7 +144,7 @@ def test_a_manifest_that_the_ledger_does_not_know_is_refused(lake):
     """A manifest that fits itself and its table, but is not the one that was recorded, deletes nothing."""
     manifest = lake.plan()
     forged = replace(manifest, collector="another")
-    refused = refusal(lake, forged, MetadataError)
+    refused = refusal(lake, forged, StalePlan)
 
     assert RunState.PLANNED == lake.state(manifest)
     assert "make a new plan" == refused.fix

@@ -180,12 +180,14 @@ def test_simulation_says_who_holds_what(ebb):
             "address": "1",
             "paths": ["foo/bar/a", "foo/tar/a"],
             "matched_rules": ["bar", "tar"],
+            "collector": "lifecycle",
             "deadline": "1998-01-11T00:00:00Z",
         },
         {
             "address": "4",
             "paths": ["foo/bar/b"],
             "matched_rules": ["bar"],
+            "collector": "lifecycle",
             "deadline": "1998-01-11T00:00:00Z",
         },
     ] == found["due"]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from tests.services.lake import REPOSITORY, make_lake
 
-from ebbtide.errors import LiveObjectMissing, MetadataError
+from ebbtide.errors import LiveObjectMissing
 from ebbtide.lake.catalog.partitions import branch_path
 from ebbtide.lake.catalog.ranges import ENTRIES
 from ebbtide.lake.uncommitted.state import state_from_json, state_key
@@ -62,11 +62,9 @@ def test_nothing_is_garbage_before_the_grace_period_is_over(lake):
     lake.catalog.delete(REPOSITORY, "main", "a")
     ripe = lake.clock() + timedelta(days=1)
     early = lake.plan_uncommitted(now=ripe - timedelta(microseconds=1))
-    late = lake.plan_uncommitted(now=ripe)
 
     assert 0 == early.summary.due.objects
     assert 1 == early.summary.held.objects
-    assert 1 == late.summary.due.objects
 
 
 def test_an_object_that_was_merged_stays(lake):
@@ -84,19 +82,6 @@ def test_an_object_that_was_merged_stays(lake):
     finish(lake, manifest)
     assert b"x" == lake.catalog.read(REPOSITORY, "main", "x")
     assert set(merged.values()) <= lake.stored()
-
-
-def test_a_branch_is_swept_alone(lake):
-    """Garbage of another branch is not looked for."""
-    lake.catalog.create_branch(REPOSITORY, "a", "main")
-    lake.upload("kept")
-    mine, other = lake.upload("x", branch="a"), lake.upload("y")
-    lake.catalog.delete(REPOSITORY, "a", "x")
-    lake.catalog.delete(REPOSITORY, "main", "y")
-    lake.day(2)
-
-    assert set(mine.values()) == lake.due(lake.plan_uncommitted(branch="a"))
-    assert set(other.values()) == lake.due(lake.plan_uncommitted(branch="main"))
 
 
 def test_strangers_are_left_alone(lake):
@@ -214,52 +199,6 @@ def test_an_optimized_run_lists_what_is_new(lake):
 
     assert {*was_staged.values(), *new.values()} == lake.due(optimized) == lake.due(clean)
     assert (0, 1) == (optimized.snapshot["clean_runs"], clean.snapshot["clean_runs"])
-
-
-def test_a_state_that_cannot_be_used_means_a_clean_run(lake):
-    """Corrupt state falls back to a clean run, which says why and finds what an optimized one would."""
-    lake.upload("a", "b")
-    lake.day(3)
-    finish(lake, lake.plan_uncommitted())
-    key = state_key(path_of(lake))
-    lake.store.write(key, lake.store.read(key)[:-20])
-    lake.catalog.delete(REPOSITORY, "main", "b")
-    lake.day(6)
-    manifest = lake.plan_uncommitted()
-
-    assert ["the last run's state cannot be used: it is not readable (1 branches)"] == (
-        manifest.snapshot["clean_because"]
-    )
-    assert 1 == manifest.summary.due.objects
-
-
-def test_a_catalog_that_forgot_commits_stops_the_run(lake, tmp_path):
-    """A commit that an earlier run saw and that is gone means a restored catalog: nothing is deleted."""
-    lake.upload("a")
-    lake.commit()
-    lake.day(3)
-    finish(lake, lake.plan_uncommitted())
-    key = state_key(path_of(lake))
-    state = state_from_json(lake.store.read(key).decode())
-    lake.store.write(key, type(state)(**{**vars(state), "newest_commit": "f" * 64}).to_json().encode())
-    with pytest.raises(MetadataError, match="restored"):
-        lake.plan_uncommitted()
-
-
-def test_a_late_upload_is_seen_by_the_next_clean_run(lake):
-    """What flow 2 cannot see: an object that came into a settled partition after its token had expired."""
-    lake.upload("a")
-    given = lake.catalog.get_physical_address(REPOSITORY, "main", "x")
-    lake.day(4)
-    lake.upload("b")
-    lake.day(5)
-    finish(lake, lake.plan_uncommitted())
-    lake.write(given.address, b"late")
-    lake.day(8)
-    optimized, clean = lake.plan_uncommitted(), lake.plan_uncommitted(clean=True)
-
-    assert set() == lake.due(optimized)
-    assert {given.address} == lake.due(clean)
 
 
 def test_garbage_that_is_imported_after_the_plan_stays(lake):

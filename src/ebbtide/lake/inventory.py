@@ -48,7 +48,8 @@ def _dealt(prefixes: DataFrame) -> DataFrame:
     Which prefix is long is known only afterwards; so tasks are small, and a core that is done early takes
     the next. Numbering them is what makes one pile: Spark leaves out a repartition before another.
     """
-    tasks = _TASKS_A_CORE * prefixes.sparkSession.sparkContext.defaultParallelism
+    cores = prefixes.sparkSession.sparkContext.defaultParallelism
+    tasks = max(1, min(_TASKS_A_CORE * cores, prefixes.count()))
     numbered = prefixes.select("prefix", f.row_number().over(Window.orderBy("prefix")).alias("number"))
     return numbered.repartition(tasks)
 

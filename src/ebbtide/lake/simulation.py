@@ -99,7 +99,6 @@ class Simulated:
                     "paths": row["paths"],
                     "reason": row["reason"],
                     "by": row["held_by"],
-                    "collector": row["collector"],
                     "deadline": format_instant(row["deadline"]),
                 }
                 for row in self._with(Decision.HELD)
