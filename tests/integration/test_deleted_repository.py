@@ -185,18 +185,6 @@ def test_a_plan_for_what_is_forgotten_is_stale(doomed, tmp_path):
     assert b"new" == doomed.lake.catalog.read(REPOSITORY, "main", "new")
 
 
-def test_the_name_in_use_again_is_another_repository(doomed, tmp_path):
-    """A new repository of the same name elsewhere keeps everything when the deleted one is collected."""
-    doomed.lake.catalog.create_repository(REPOSITORY, str(tmp_path / "elsewhere"))
-    doomed.lake.upload("new")
-    before = doomed.lake.listing()
-    doomed.finish(doomed.plan(RIPE))
-
-    assert before == doomed.lake.listing()
-    assert b"new" == doomed.lake.catalog.read(REPOSITORY, "main", "new")
-    assert doomed.strangers_and_odd == doomed.left()
-
-
 def test_the_commands_from_delete_to_report(spark, tmp_path, monkeypatch, capsys):
     """The command line collects a deleted repository; without an override the breaker stops it."""
 

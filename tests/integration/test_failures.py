@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from tests.services.lake import Lake
+from tests.services.lake import REPOSITORY, Lake
 
 from ebbtide import errors
 from ebbtide.engine import deleting
@@ -96,7 +96,7 @@ def apply_denied(lake: Lake, keys: set[str], monkeypatch) -> tuple[EbbtideError,
 
 def test_a_store_that_denies_one_delete(lake, monkeypatch):
     """One object is denied: the others go, the run failed (exit 4), and applying again finishes it."""
-    denied = min(lake.stored(), key=lambda key: lake.store.stat(key).last_modified)
+    denied = lake.catalog.stat(REPOSITORY, "main", "raw/1").address
     error, outcomes = apply_denied(lake, {denied}, monkeypatch)
     kinds = sorted(outcome for outcome, _ in outcomes.values())
 

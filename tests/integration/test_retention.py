@@ -39,12 +39,10 @@ def address(lake, ref, key):
 def test_what_only_old_heads_need_goes(lake):
     """Of three versions the head's stays, with what it shares with the others; tags keep theirs."""
     first, second, head = (address(lake, ref, "a") for ref in ("main~2", "main~1", "main"))
-    every = lake.due(lake.plan_retention())
     lake.catalog.create_tag(REPOSITORY, "v1", "main~2")
     tagged = lake.plan_retention()
     lake.apply(tagged, override_breaker=True)
 
-    assert {first, second} == every
     assert {second} == lake.due(tagged)
     assert {first, head, address(lake, "main", "b")} == lake.stored()
     with pytest.raises(ObjectGone, match="retention"):

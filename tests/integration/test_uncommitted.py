@@ -150,14 +150,10 @@ def test_an_upload_in_flight_is_never_collected(lake):
     lake.write(given.address, b"x")
     lake.day(3)
     held = lake.plan_uncommitted()
-    lake.catalog.link_physical_address(REPOSITORY, "main", "x", given.token, size=1)
-    linked = lake.plan_uncommitted()
-    lake.catalog.delete(REPOSITORY, "main", "x")
     lake.day(6)
 
     assert set() == lake.due(held)
     assert 1 == held.summary.held.objects
-    assert set() == lake.due(linked)
     assert {given.address} == lake.due(lake.plan_uncommitted())
 
 
