@@ -172,7 +172,7 @@ def _without_namespace(column: Any, namespace: str) -> Any:
     return short
 
 
-def _one_by_one(odd: Any, namespace: str | None, odd_as_null: bool) -> Any:  # noqa: FBT001
+def _one_by_one(odd: Any, namespace: str | None, odd_as_null: bool) -> Any:  # noqa: FBT001 (one caller)
     """Take the slow road for the addresses that are not plain, each distinct one once."""
     distinct = odd.unique()
     try:

@@ -31,11 +31,11 @@ def _open(spec: StoreSpec) -> Store:
     """Import the store's own library only when it is wanted: boto3 takes a while to load."""
     scheme = spec.url.split(":", 1)[0]
     if scheme == "file":
-        from ebbtide.store.local import LocalStore  # noqa: PLC0415
+        from ebbtide.store.local import LocalStore  # noqa: PLC0415 (see above)
 
         return LocalStore(spec)
     if scheme == "s3":
-        from ebbtide.store.s3 import S3Store  # noqa: PLC0415
+        from ebbtide.store.s3 import S3Store  # noqa: PLC0415 (see above)
 
         return S3Store(spec)
     raise BadInput(

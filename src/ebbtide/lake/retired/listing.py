@@ -15,11 +15,10 @@ from ebbtide.lake.catalog.model import RetiredRepository
 from ebbtide.lake.catalog.partitions import BRANCHES, repository_path
 from ebbtide.lake.catalog.ranges import METADATA
 from ebbtide.lake.inventory import are_addresses, inventory
+from ebbtide.lake.uncommitted.sweeps import SIDE_BY_SIDE
 from ebbtide.store.base import Store
 
 REPOSITORIES = "repos/"
-_READERS = 16
-"""Branches are looked at side by side: a store answers many small questions at once as fast as one."""
 
 
 def list_namespace(spark: SparkSession, store: Store, gone: RetiredRepository) -> DataFrame:
@@ -39,7 +38,7 @@ def prefixes(store: Store, uid: str) -> list[str]:
         if name.endswith("/") and name.startswith(home + BRANCHES) and name != home + BRANCHES
     ]
     opened = {*levels, *branches}
-    with ThreadPoolExecutor(_READERS) as pool:
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         inner = pool.map(lambda path: [path + name for name in store.children(path)], branches)
         return [name for name in found if name not in opened] + [name for names in inner for name in names]
 

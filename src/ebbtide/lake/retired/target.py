@@ -66,7 +66,12 @@ class RetiredTarget:
     def unfence(self, manifest: Manifest) -> None:
         """Open nothing, for nothing was closed."""
 
-    def newly_referenced(self, spark: SparkSession, manifest: Manifest, folder: RunFolder) -> DataFrame:  # noqa: ARG002
+    def newly_referenced(
+        self,
+        spark: SparkSession,
+        manifest: Manifest,  # noqa: ARG002 (see the class)
+        folder: RunFolder,  # noqa: ARG002 (see the class)
+    ) -> DataFrame:
         """Find nothing; see the class for why that is safe."""
         return NEWLY_REFERENCED.read(spark)
 

@@ -18,7 +18,7 @@ from ebbtide.engine.layout import RunFolder
 from ebbtide.errors import MetadataError
 from ebbtide.lake.catalog.model import Snapshot
 from ebbtide.lake.catalog.partitions import object_pattern
-from ebbtide.lake.metadata.world import World
+from ebbtide.lake.metadata.world import ONLY_WORLD, World
 from ebbtide.lake.rulebook import SweepRules
 from ebbtide.lake.uncommitted.flows import clean_run, optimized_run
 from ebbtide.lake.uncommitted.preflight import check_references_are_listed
@@ -32,7 +32,7 @@ from ebbtide.lake.uncommitted.state import (
     states_from_json,
     states_to_json,
 )
-from ebbtide.lake.uncommitted.sweeps import Survey
+from ebbtide.lake.uncommitted.sweeps import SIDE_BY_SIDE, Survey
 from ebbtide.plan.decision import Collector, Outcome
 from ebbtide.plan.manifest import Manifest, Tally
 from ebbtide.rules.instant import to_micros
@@ -62,7 +62,7 @@ def sweep(
 ) -> Swept:
     """Run the flow that each branch is in for, after the preflight has shown that the two sides agree."""
     scope = Scope.of(listed.survey, uid)
-    REFERENCED.write(referenced(ranges, {0: world}, scope), folder / "referenced")
+    REFERENCED.write(referenced(ranges, {ONLY_WORLD: world}, scope), folder / "referenced")
     found = REFERENCED.read(spark, folder / "referenced")
     check_references_are_listed(found, listed.everything, buried, ranges, world, folder / "unmet")
     hashes = found.select("hash")
@@ -75,7 +75,7 @@ def sweep(
         garbage = clean_run(listed.objects, hashes)
         known = listed.objects.count()
     branch = f.regexp_extract("address", object_pattern(uid), 1)
-    return Swept(garbage_standings(garbage, listed.uploads, rules.grace, branch, f.lit(0)), known)
+    return Swept(garbage_standings(garbage, listed.uploads, rules.grace, branch, f.lit(ONLY_WORLD)), known)
 
 
 def states_after(
@@ -135,17 +135,20 @@ def save_states(store: Store, folder: RunFolder, manifest: Manifest, outcomes: M
 
     A run that left something alone because something came to refer to it has not settled its partition.
     """
-    text = (folder.path / STATES).read_text(encoding="utf-8")
-    if hashlib.sha256(text.encode()).hexdigest() != manifest.snapshot["states"]:
+    try:
+        data = (folder.path / STATES).read_bytes()
+    except OSError:
+        data = b""
+    if hashlib.sha256(data).hexdigest() != manifest.snapshot["states"]:
         raise MetadataError(
-            f"{STATES} of run {manifest.run_id} was altered",
+            f"run {manifest.run_id} succeeded, but its {STATES} is missing or was altered",
             why="the next run would build on it",
-            fix="nothing need be done: without it the next run lists everything",
+            fix="nothing need be done: without it the next run lists everything that this one has",
         )
     if outcomes.get(Outcome.CHANGED):
         return
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda item: save_state(store, *item), states_from_json(text).items()))
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        list(pool.map(lambda item: save_state(store, *item), states_from_json(data.decode()).items()))
 
 
 def described(listed: Listed) -> dict[str, Any]:
@@ -155,6 +158,6 @@ def described(listed: Listed) -> dict[str, Any]:
     return {
         "swept_branches": len(sweeps),
         "clean_runs": sum(reasons.values()),
-        "clean_because": [f"{why} ({count} branches)" for why, count in reasons.most_common(10)],
+        "clean_because": [f"{why} (branches: {count})" for why, count in reasons.most_common(10)],
         "listed_partitions": sum(len(one.partitions) for one in sweeps),
     }

@@ -51,7 +51,7 @@ def _stop(missing: list[str]) -> LiveObjectMissing:
     first = missing[:MOST_NAMED]
     count = f"more than {MOST_NAMED}" if len(missing) > MOST_NAMED else str(len(missing))
     return LiveObjectMissing(
-        f"{count} objects that are referenced are not in the store",
+        f"what is referenced is not all in the store: {count} missing",
         why="either the catalog and the store disagree about names, or data is lost already;"
         " what looks like garbage may be what is missed",
         fix="if a run was interrupted ('ebb runs' shows it), finish it first with 'ebb apply': it may have"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -15,8 +16,9 @@ from ebbtide.lake.rulebook import SweepRules
 from ebbtide.lake.uncommitted.state import BadState, BranchState, read_state
 from ebbtide.store.base import Store
 
-_READERS = 16
-"""Branches are looked at side by side: a store answers many small questions at once as fast as one."""
+SIDE_BY_SIDE = 16
+"""So many branches are looked at at once: a store answers many small questions as fast as one."""
+_UID = re.compile(r"[0-9a-f]{12}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -65,14 +67,14 @@ class Survey:
 def survey(store: Store, repository: Repository, branch_ids: Mapping[str, str], rules: SweepRules) -> Survey:
     """Find the branches' paths and their partitions; `branch_ids` are those of the branches there are now."""
     wanted = _branch_ids(store, repository, branch_ids, rules.branch)
-    with ThreadPoolExecutor(_READERS) as pool:
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         looked = pool.map(lambda branch_id: _sweep(store, repository, branch_id, rules), sorted(wanted))
         found = list(pool.map(lambda sweep: _with_partitions(store, sweep), looked))
-    sweeps = tuple(sweep for sweep, _ in found)
-    if rules.branch is not None or not all(sweep.is_clean for sweep in sweeps):
-        return Survey(sweeps)
+    swept = Survey(tuple(sweep for sweep, _ in found))
+    if rules.branch is not None or not swept.is_clean:
+        return swept
     inner = [sweep.path + name for sweep, others in found for name in others]
-    return replace(_with_foreign(store, repository, inner), sweeps=sweeps)
+    return _with_foreign(swept, store, repository, inner)
 
 
 def _branch_ids(
@@ -86,7 +88,9 @@ def _branch_ids(
     others = {found for name, found in branch_ids.items() if name != branch}
     stem = path_safe(branch, "")
     # A branch that was deleted left its folder; one of another name may share it, and then it is spared.
-    former = {name for name in folders if name[:-_UID] == stem and _is_uid(name[-_UID:])} - others
+    former = {
+        name for name in folders if name.startswith(stem) and _UID.fullmatch(name[len(stem) :])
+    } - others
     mine = {branch_ids[branch]} if branch in branch_ids else set()
     if not former | mine:
         raise NotFound(
@@ -94,13 +98,6 @@ def _branch_ids(
             fix="list the branches that there are with 'ebb lake branch'",
         )
     return former | mine
-
-
-_UID = 12
-
-
-def _is_uid(text: str) -> bool:
-    return len(text) == _UID and all(c in "0123456789abcdef" for c in text)
 
 
 def _sweep(store: Store, repository: Repository, branch_id: str, rules: SweepRules) -> Sweep:
@@ -133,20 +130,16 @@ def _with_partitions(store: Store, sweep: Sweep) -> tuple[Sweep, list[str]]:
     return replace(sweep, partitions=chosen), others
 
 
-def _with_foreign(store: Store, repository: Repository, inner: Sequence[str]) -> Survey:
+def _with_foreign(swept: Survey, store: Store, repository: Repository, inner: Sequence[str]) -> Survey:
     """Find all that lies in the namespace beside the partitions, so that every reference can be met."""
     home = repository_path(repository.uid)
     levels = ["", "repos/", home, home + BRANCHES]
     inside = {METADATA, *levels}
     folders = [
         level + name
-        for level in levels
-        for name in _folders(store.children(level))
-        if level + name not in inside and level != home + BRANCHES
+        for level in levels[:-1]
+        for name in store.children(level)
+        if name.endswith("/") and level + name not in inside
     ]
-    branches = [home + BRANCHES + name for name in _folders(store.children(home + BRANCHES))]
-    return Survey((), (*folders, *inner), (*levels, *branches), everything=True)
-
-
-def _folders(names: Iterable[str]) -> list[str]:
-    return [name for name in names if name.endswith("/")]
+    branches = [sweep.path for sweep in swept.sweeps]
+    return Survey(swept.sweeps, (*folders, *inner), (*levels, *branches), everything=True)

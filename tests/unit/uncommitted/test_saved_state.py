@@ -1,11 +1,11 @@
-"""Which branches' paths are swept, how far down, and why everything is listed where it is."""
+"""Saved state: when it is built on, and when it is not believed."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from tests.services.lake import FIRST_DAY, SettableClock
+from tests.services.lake import SettableClock
 
 from ebbtide.errors import NotFound
 from ebbtide.lake.catalog.catalog import Catalog
@@ -45,18 +45,6 @@ def swept(catalog, rules=None):
     return survey(store, repository, catalog.branch_ids(REPO), rules or SweepRules())
 
 
-def test_a_first_run_is_clean(catalog):
-    """Without a state everything is listed, and the whole namespace with it."""
-    catalog.upload(REPO, "main", "a", b"a")
-    found = swept(catalog)
-
-    assert ["the last run's state cannot be used: no earlier run left one"] == [
-        one.why_clean for one in found.sweeps
-    ]
-    assert [1] == [len(one.partitions) for one in found.sweeps]
-    assert found.everything
-
-
 @pytest.mark.parametrize(
     ("runs", "every", "why"),
     [(0, 7, ""), (5, 7, ""), (6, 7, "one run in 7 is a clean one"), (0, 1, "one run in 1 is a clean one")],
@@ -68,14 +56,6 @@ def test_one_run_in_so_many_is_clean(catalog, runs, every, why):
 
     assert why == sweep.why_clean
     assert (why != "") == sweep.is_clean
-
-
-def test_a_clean_run_can_be_asked_for(catalog):
-    """Then the state is not built on, but what it says of the newest commit is still remembered."""
-    save_state(catalog.store(REPO), path_of(catalog), state_of(catalog, newest_commit="n"))
-    (sweep,) = swept(catalog, SweepRules(clean=True)).sweeps
-
-    assert (True, "it was asked for", "n") == (sweep.is_clean, sweep.why_clean, sweep.newest_commit)
 
 
 @pytest.mark.parametrize(
@@ -118,22 +98,6 @@ def test_a_gc_commit_that_is_gone_means_a_clean_run(catalog):
 
     assert not before
     assert "the last run's GC commit cannot be used" in sweep.why_clean
-
-
-def test_an_optimized_run_lists_down_to_the_last_read_partition(catalog):
-    """Older partitions are not listed, newer ones and that one are."""
-    catalog._clock.now = FIRST_DAY
-    old = catalog.upload(REPO, "main", "a", b"a").address.split("/")[-2]
-    catalog._clock.now = FIRST_DAY.replace(hour=16)
-    last = catalog.upload(REPO, "main", "b", b"b").address.split("/")[-2]
-    catalog._clock.now = FIRST_DAY.replace(hour=20)
-    new = catalog.upload(REPO, "main", "c", b"c").address.split("/")[-2]
-    save_state(catalog.store(REPO), path_of(catalog), state_of(catalog, last_partition=last))
-    found = swept(catalog)
-
-    assert ((new, last),) == tuple(one.partitions for one in found.sweeps)
-    assert not found.everything
-    assert new < last < old
 
 
 def test_a_deleted_branch_s_path_is_found_by_its_name(catalog):
