@@ -36,7 +36,7 @@ class Filter:
 
 @dataclass(frozen=True)
 class Expiration:
-    """When current versions end: after so many days, at a date, or as soon as only a delete marker is left."""
+    """When current versions end: after days, at a date, or as soon as only a delete marker is left."""
 
     days: int | None = None
     date: datetime | None = None
