@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ebbtide.engine.burials import outcome_folders
-from ebbtide.engine.deleting import DeleteOptions, delete_rows
+from ebbtide.engine.deleting import Attempt, DeleteOptions, Deleter, delete_rows
 from ebbtide.engine.fencing import Fenceable
 from ebbtide.engine.freezing import DIGESTED, OnStep, no_step, wave_of
 from ebbtide.engine.layout import RunFolder, make_durable, run_folder
@@ -31,7 +31,6 @@ from ebbtide.plan.breaker import BreakerLimits, PlanSize, check_breaker, trip_re
 from ebbtide.plan.decision import Outcome
 from ebbtide.plan.manifest import Manifest, Tally
 from ebbtide.rules.instant import format_instant
-from ebbtide.store.base import StoreSpec
 from ebbtide.tables.contracts import NEWLY_REFERENCED, OUTCOMES, PLAN
 from ebbtide.tables.digest import table_digest
 from ebbtide.tables.failures import own_errors
@@ -44,14 +43,8 @@ _OPEN_TRIES = 2
 class Target(Fenceable, Protocol):
     """What apply asks of a front door about the thing it deletes from."""
 
-    @property
-    def store(self) -> StoreSpec:
-        """Where the items are."""
-
-    @property
-    def deletes_metadata(self) -> bool:
-        """Tell whether metadata may be deleted like data, which it may only if nobody reads it any more."""
-        return False
+    def deleter(self, attempt: Attempt) -> Deleter:
+        """Make what deletes the rows of a wave on the executors."""
 
     def check_still_meant(self, manifest: Manifest) -> None:
         """Stop with StalePlan if the target or its policy is no longer the one that was planned."""
@@ -207,7 +200,9 @@ def _finish(ledger: Ledger, manifest: Manifest, applied: Applied) -> None:
 def _outcomes(spark: SparkSession, root: Path, ledger: Ledger, manifest: Manifest) -> dict[str, Tally]:
     """Count the last outcome of every item."""
     rows = OUTCOMES.read(spark, *outcome_folders(root, ledger, manifest.run_id))
-    last = rows.groupBy("hash", "address").agg(f.max(f.struct("attempt", "outcome", "size")).alias("last"))
+    last = rows.groupBy("hash", "address", "version").agg(
+        f.max(f.struct("attempt", "outcome", "size")).alias("last")
+    )
     counted = last.groupBy("last.outcome").agg(
         f.count(f.lit(1)).alias("objects"), f.sum("last.size").alias("bytes")
     )
@@ -254,8 +249,10 @@ class _Waves:
     def _unfinished_rows(self, rows: DataFrame, wave: int, done: list[int]) -> DataFrame:
         outcomes = OUTCOMES.read(self.spark, *(self.folder.outcomes(wave, number) for number in done))
         final = [str(outcome) for outcome in Outcome if outcome.is_final]
-        settled = outcomes.where(f.col("outcome").isin(final)).select("hash", "address")
-        return rows.join(settled, ["hash", "address"], "left_anti")
+        settled = outcomes.where(f.col("outcome").isin(final)).select("hash", "address", "version")
+        same = ["hash", "address"]
+        version = rows["task.version"].eqNullSafe(settled["version"])
+        return rows.join(settled, [*(rows[name] == settled[name] for name in same), version], "left_anti")
 
     def _attempt(self, rows: DataFrame, wave: int, *, resumed: bool) -> None:
         self.target.check_still_meant(self.manifest)
@@ -267,12 +264,11 @@ class _Waves:
         judged = rows.join(kept.withColumnRenamed("reason", "kept_because"), "hash", "left")
         outcomes = delete_rows(
             judged,
-            self.target.store,
+            self.target.deleter,
             self.options.deletes,
             attempt,
             self.clock(),
             resumed=resumed,
-            metadata=self.target.deletes_metadata,
         )
         place = self.folder.outcomes(wave, attempt)
         OUTCOMES.write(outcomes, place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -42,26 +42,71 @@ class DeleteOptions:
         return rate / tasks
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt at a wave, as an executor has to know it."""
+
+    options: DeleteOptions
+    tasks: int
+    skew: int
+    """How far the caller's clock, which may be injected, is ahead of the machine's, in microseconds."""
+    resumed: bool
+    """An earlier attempt was interrupted: what is gone may be its doing."""
+
+    def is_repeated(self) -> bool:
+        """Tell, on an executor, whether what is gone may be our own doing: Spark runs failed tasks again."""
+        context = TaskContext.get()
+        return self.resumed or (context is not None and context.attemptNumber() > 0)
+
+    def outcomes(self, rows: Any, results: Sequence[DeleteResult], versions: Any = None) -> Any:
+        """Give the outcome table of rows, which have a result each."""
+        count = rows.num_rows
+        moment = to_micros(system_clock()) + self.skew
+        columns = {
+            "hash": rows.column("hash"),
+            "address": rows.column("address"),
+            "version": pa.nulls(count, pa.string()) if versions is None else versions,
+            "outcome": pa.array([str(result.outcome) for result in results], pa.string()),
+            "reason": pa.array([result.reason for result in results], pa.string()),
+            "rules": rows.column("rules"),
+            "size": rows.column("size"),
+            "at": pa.array([moment] * count, pa.timestamp("us", tz="UTC")),
+            "wave": rows.column("wave"),
+            "attempt": pa.array([0] * count, pa.int32()),
+        }
+        return pa.RecordBatch.from_arrays([columns[name] for name in OUTCOMES.columns], OUTCOMES.columns)
+
+
+Deleter = Callable[[Iterable[Any]], Iterator[Any]]
+"""
+Does on an executor what the rows of a plan ask for: record batches of rows in, outcomes out.
+
+The rows have `kept_because` besides, which is not null of those that must not be touched.
+"""
+
+
 def delete_rows(
     rows: DataFrame,
-    store: StoreSpec,
+    deleter: Callable[[Attempt], Deleter],
     options: DeleteOptions,
     attempt: int,
     now: datetime,
     *,
     resumed: bool,
-    metadata: bool = False,
 ) -> DataFrame:
-    """Delete a wave's rows (lazily: the write of the outcomes drives it), but metadata only if it is said."""
+    """Delete a wave's rows (lazily: the write of the outcomes drives it)."""
     tasks = options.tasks or rows.sparkSession.sparkContext.defaultParallelism
-    spread = rows.select("hash", "address", "rules", "size", "wave", "kept_because").repartition(
+    spread = rows.select("hash", "address", "rules", "size", "wave", "task", "kept_because").repartition(
         tasks, "hash"
     )
-    # The caller may have an injected clock; executors then stamp outcomes with its time, not the machine's.
     skew = to_micros(now) - to_micros(system_clock())
-    deleter = _Deleter(store, options.rate_for(store, tasks), options.page, skew, resumed, metadata)
-    done = spread.mapInArrow(deleter, OUTCOMES.schema)
+    done = spread.mapInArrow(deleter(Attempt(options, tasks, skew, resumed)), OUTCOMES.schema)
     return done.withColumn("attempt", f.lit(attempt).cast("int"))
+
+
+def store_deleter(store: StoreSpec, attempt: Attempt, *, metadata: bool = False) -> Deleter:
+    """Make a deleter of a store's objects; of the target's metadata only if it is said."""
+    return _Deleter(store, attempt, metadata)
 
 
 @dataclass(frozen=True)
@@ -69,17 +114,12 @@ class _Deleter:
     """Deletes the rows of one partition on an executor."""
 
     store: StoreSpec
-    rate: float
-    page: int
-    skew: int
-    resumed: bool
+    attempt: Attempt
     metadata: bool = False
     """Whether the target's metadata may be deleted too."""
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        context = TaskContext.get()
-        # A task that Spark runs again finds gone what its own first try deleted.
-        again = self.resumed or (context is not None and context.attemptNumber() > 0)
+        again = self.attempt.is_repeated()
         for batch in batches:
             yield self._delete(batch, again=again)
 
@@ -91,25 +131,11 @@ class _Deleter:
             for address, reason in zip(addresses, kept, strict=True)
             if (refused := _refuse(address, reason, metadata=self.metadata)) is not None
         }
-        if self.resumed:
+        if self.attempt.resumed:
             results |= {address: self._as_found(result) for address, result in results.items()}
         wanted = [DeleteRequest(address) for address in addresses if address not in results]
         results.update(self._ask_store(wanted))
-        outcomes = [_settle(results[address], again=again) for address in addresses]
-        moment = to_micros(system_clock()) + self.skew
-        count = len(addresses)
-        columns = {
-            "hash": batch.column("hash"),
-            "address": batch.column("address"),
-            "outcome": pa.array([str(result.outcome) for result in outcomes], pa.string()),
-            "reason": pa.array([result.reason for result in outcomes], pa.string()),
-            "rules": batch.column("rules"),
-            "size": batch.column("size"),
-            "at": pa.array([moment] * count, pa.timestamp("us", tz="UTC")),
-            "wave": batch.column("wave"),
-            "attempt": pa.array([0] * count, pa.int32()),
-        }
-        return pa.RecordBatch.from_arrays([columns[name] for name in OUTCOMES.columns], OUTCOMES.columns)
+        return self.attempt.outcomes(batch, [_settle(results[address], again=again) for address in addresses])
 
     def _as_found(self, refused: DeleteResult) -> DeleteResult:
         """
@@ -130,8 +156,9 @@ class _Deleter:
     def _ask_store(self, requests: list[DeleteRequest]) -> dict[str, DeleteResult]:
         found: dict[str, DeleteResult] = {}
         try:
-            store = open_store(self.store)
-            for result in polite_delete(store, requests, self.rate, self.page):
+            store, options = open_store(self.store), self.attempt.options
+            rate = options.rate_for(self.store, self.attempt.tasks)
+            for result in polite_delete(store, requests, rate, options.page):
                 found[result.key] = result
         except EbbtideError as broken:
             # What was deleted before the store broke down is in `found`; the rest failed and is tried again.

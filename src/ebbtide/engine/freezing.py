@@ -32,7 +32,7 @@ from ebbtide.tables.progress import OnProgress, no_progress, watch
 OnStep = Callable[[str], None]
 """Called after every durable step; tests crash there."""
 
-DIGESTED = ["hash", "address", "deadline", "paths", "rules", "size", "collector"]
+DIGESTED = ["hash", "address", "deadline", "paths", "rules", "size", "collector", "task"]
 
 
 def no_step(step: str) -> None:

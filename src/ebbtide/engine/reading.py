@@ -88,10 +88,10 @@ def outcome_tallies(root: Path, ledger: Ledger, run_id: int) -> dict[str, Tally]
 
 
 def _last_outcomes(attempts: Sequence[Path]) -> Iterator[tuple[str, int]]:
-    last: dict[str, tuple[str, int]] = {}
+    last: dict[tuple[str, str | None], tuple[str, int]] = {}
     for folder in attempts:
-        for row in _rows(folder, None, ["address", "outcome", "size"]):
-            last[row["address"]] = (row["outcome"], row["size"])
+        for row in _rows(folder, None, ["address", "version", "outcome", "size"]):
+            last[row["address"], row["version"]] = (row["outcome"], row["size"])
     yield from last.values()
 
 

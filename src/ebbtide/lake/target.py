@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ebbtide.engine.deleting import Attempt, Deleter, store_deleter
 from ebbtide.engine.layout import RunFolder
 from ebbtide.errors import NotFound, PolicyError, StalePlan
 from ebbtide.lake.catalog.catalog import Catalog
@@ -31,10 +32,9 @@ class LakeTarget:
         """Where the repository's objects are."""
         return self.catalog.store(self.name).spec
 
-    @property
-    def deletes_metadata(self) -> bool:
-        """Never: commits are read as long as the repository is there."""
-        return False
+    def deleter(self, attempt: Attempt) -> Deleter:
+        """Delete data objects, never metadata: commits are read as long as the repository is there."""
+        return store_deleter(self.store, attempt)
 
     def check_still_meant(self, manifest: Manifest) -> None:
         """Stop if this is no longer the repository, the namespace or the rules that were planned."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from ebbtide.errors import MetadataError
@@ -24,6 +25,8 @@ class Contract:
 
     name: str
     schema: t.StructType
+    optional: tuple[str, ...] = ()
+    """Columns that only some front doors have something to say in; where one is missing it is null."""
 
     @property
     def columns(self) -> list[str]:
@@ -32,6 +35,9 @@ class Contract:
 
     def check(self, frame: DataFrame) -> DataFrame:
         """Give the frame with the contract's columns in order; stop if one is missing or of another type."""
+        absent = [name for name in self.optional if name not in frame.columns]
+        for name in absent:
+            frame = frame.withColumn(name, f.lit(None).cast(self.schema[name].dataType))
         found = {field.name: field.dataType for field in frame.schema}
         for field in self.schema:
             if field.name not in found:
@@ -79,6 +85,19 @@ def _loose(kind: t.DataType) -> str:
 def _schema(**columns: t.DataType) -> t.StructType:
     return t.StructType([t.StructField(name, kind) for name, kind in columns.items()])
 
+
+TASK = _schema(
+    action=t.StringType(),
+    version=t.StringType(),
+    etag=t.StringType(),
+    latest=t.BooleanType(),
+    newer=t.IntegerType(),
+    goal=t.StringType(),
+)
+"""
+What is to be done with an item where that is not simply to delete it: the action, the version or upload that
+is meant, what must still be so of it, and where it goes.
+"""
 
 RANGES = Contract(
     "ranges",
@@ -138,8 +157,10 @@ STANDINGS = Contract(
         size=t.LongType(),
         created=t.TimestampType(),
         collector=t.StringType(),
+        task=TASK,
         kind=t.StringType(),
     ),
+    optional=("task",),
 )
 """One row for each known address: what its references add up to, whatever the time; parted by `kind`."""
 
@@ -162,7 +183,9 @@ DECISIONS = Contract(
         size=t.LongType(),
         created=t.TimestampType(),
         collector=t.StringType(),
+        task=TASK,
     ),
+    optional=("task",),
 )
 """One row for each item that a rule touched."""
 
@@ -178,8 +201,10 @@ PLAN = Contract(
         size=t.LongType(),
         created=t.TimestampType(),
         collector=t.StringType(),
+        task=TASK,
         wave=t.IntegerType(),
     ),
+    optional=("task",),
 )
 """What would be deleted, dealt into waves; apply takes this table and nothing else."""
 
@@ -188,6 +213,7 @@ OUTCOMES = Contract(
     _schema(
         hash=t.LongType(),
         address=t.StringType(),
+        version=t.StringType(),
         outcome=t.StringType(),
         reason=t.StringType(),
         rules=STRINGS,
@@ -196,6 +222,7 @@ OUTCOMES = Contract(
         wave=t.IntegerType(),
         attempt=t.IntegerType(),
     ),
+    optional=("version",),
 )
 """What happened to each planned item; a later attempt's row replaces an earlier one's."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ebbtide.engine.deleting import _Deleter
+from ebbtide.engine.deleting import Attempt, DeleteOptions, store_deleter
 from ebbtide.store.base import StoreSpec
 from ebbtide.store.opening import open_store
 
@@ -26,7 +26,7 @@ def outcome_of(folder, *, kept_because=None, resumed=False, there=True, address=
         "kept_because": pa.array([kept_because], pa.string()),
     }
     batch = pa.RecordBatch.from_pydict(columns)
-    (done,) = _Deleter(spec, 1e9, 250, 0, resumed, **more)([batch])
+    (done,) = store_deleter(spec, Attempt(DeleteOptions(), 1, 0, resumed), **more)([batch])
     return done.column("outcome")[0].as_py()
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
+from ebbtide.engine.deleting import Attempt, Deleter, store_deleter
 from ebbtide.engine.layout import RunFolder
 from ebbtide.errors import StalePlan
 from ebbtide.lake.catalog.catalog import Catalog
@@ -37,10 +38,9 @@ class RetiredTarget:
         """Where the repository's objects are."""
         return self.catalog.retired_store(self.uid).spec
 
-    @property
-    def deletes_metadata(self) -> bool:
-        """Always: nobody reads the commits of a repository that the catalog does not know."""
-        return True
+    def deleter(self, attempt: Attempt) -> Deleter:
+        """Delete metadata too: nobody reads the commits of a repository that the catalog does not know."""
+        return store_deleter(self.store, attempt, metadata=True)
 
     def check_still_meant(self, manifest: Manifest) -> None:
         """Stop if the repository is forgotten, is not the one that was planned, or its place is taken."""
