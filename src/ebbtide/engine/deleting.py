@@ -96,9 +96,9 @@ def delete_rows(
 ) -> DataFrame:
     """Delete a wave's rows (lazily: the write of the outcomes drives it)."""
     tasks = options.tasks or rows.sparkSession.sparkContext.defaultParallelism
-    spread = rows.select("hash", "address", "rules", "size", "wave", "task", "kept_because").repartition(
-        tasks, "hash"
-    )
+    spread = rows.select(
+        "hash", "address", "rules", "size", "created", "wave", "task", "kept_because"
+    ).repartition(tasks, "hash")
     skew = to_micros(now) - to_micros(system_clock())
     done = spread.mapInArrow(deleter(Attempt(options, tasks, skew, resumed)), OUTCOMES.schema)
     return done.withColumn("attempt", f.lit(attempt).cast("int"))

@@ -1,0 +1,95 @@
+"""Where a bucket's rules come from: Ebbtide's own list, the bucket itself, or a file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from ebbtide.bucket.model import Versioning
+from ebbtide.bucket.rulebook import BucketRules
+from ebbtide.errors import NotFound, SafetyStop
+from ebbtide.rules.s3.configuration import Configuration
+from ebbtide.rules.s3.reading import read_configuration
+from ebbtide.rules.s3.writing import write_json
+from ebbtide.store.base import StoreSpec
+from ebbtide.store.s3_versions import VersionedBucket, open_bucket
+
+
+class Source(StrEnum):
+    """Who says what the rules of a bucket are."""
+
+    STORED = "stored"
+    BUCKET = "bucket"
+    FILE = "file"
+
+
+@dataclass(frozen=True)
+class Sourced:
+    """The rules of a bucket, who says so, and whether it keeps versions."""
+
+    configuration: Configuration
+    source: Source
+    versioning: Versioning
+
+    @property
+    def policy(self) -> str:
+        """The text that a plan keeps: what it was made from."""
+        return json.dumps(
+            {
+                "source": str(self.source),
+                "versioning": str(self.versioning),
+                "configuration": write_json(self.configuration),
+            },
+            sort_keys=True,
+            ensure_ascii=False,
+        )
+
+    @property
+    def policy_hash(self) -> str:
+        """A hash of the text: another source, other rules or another versioning is another policy."""
+        return hashlib.sha256(self.policy.encode()).hexdigest()
+
+
+def sourced_rules(
+    spec: StoreSpec,
+    source: Source,
+    stored: BucketRules,
+    *,
+    given: Configuration | None = None,
+    locations: Collection[str] = (),
+) -> Sourced:
+    """Read the rules and the versioning of a bucket; one that lifecycle must not touch stops here."""
+    bucket = open_bucket(spec)
+    if bucket.mfa_delete():
+        raise SafetyStop(
+            f"{spec.url} deletes versions only with a second factor",
+            why="S3 allows no lifecycle rules on such a bucket, and nor does Ebbtide",
+            fix="switch MFA delete off, or leave the bucket alone",
+        )
+    configuration = given if given is not None else _read(bucket, source, stored, locations)
+    return Sourced(configuration, source, Versioning(bucket.versioning()))
+
+
+def _read(
+    bucket: VersionedBucket, source: Source, stored: BucketRules, locations: Collection[str]
+) -> Configuration:
+    if source is Source.STORED:
+        return stored.get(bucket.spec.url)
+    found = bucket.lifecycle()
+    if found is None:
+        raise NotFound(
+            f"{bucket.spec.url} has no lifecycle configuration (NoSuchLifecycleConfiguration)",
+            fix="set one, or use Ebbtide's own: 'ebb bucket rules set'",
+        )
+    return read_configuration(found, locations=locations)
+
+
+def planned_rules(policy: str, locations: Collection[str] = ()) -> Sourced:
+    """Read back what a plan was made from."""
+    plain: dict[str, Any] = json.loads(policy)
+    configuration = read_configuration(plain["configuration"], locations=locations)
+    return Sourced(configuration, Source(plain["source"]), Versioning(plain["versioning"]))

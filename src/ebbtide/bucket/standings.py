@@ -1,0 +1,67 @@
+"""Verdicts as the engine's standings: until when each item is kept, by what, and what is done with it then."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from ebbtide.bucket.model import Action
+from ebbtide.engine.layers import TOUCHED, UNTOUCHED
+from ebbtide.plan.decision import HoldReason
+from ebbtide.rules.instant import NEVER, to_micros
+from ebbtide.tables.contracts import STANDINGS, TASK
+from ebbtide.tables.digest import address_hash
+
+
+def bucket_standings(verdicts: DataFrame) -> DataFrame:
+    """
+    Give each version, marker and upload its standing.
+
+    The address is the key: its hash deals all versions of a key into one wave and one task, so that whoever
+    deletes some of them sees the others.
+    """
+    acts = f.col("action") != str(Action.NONE)
+    held = f.col("held_by").isNotNull()
+    touched = acts | held | f.col("due").isNotNull()
+    never = f.timestamp_micros(f.lit(to_micros(NEVER)))
+    none = f.lit(None).cast("string")
+    return STANDINGS.check(
+        verdicts.select(
+            f.lit(0).alias("world"),
+            address_hash("key").alias("hash"),
+            f.col("key").alias("address"),
+            f.when(held, never).otherwise(f.coalesce("due", never)).alias("deadline"),
+            f.coalesce("held_by", f.lit(str(HoldReason.NOT_YET))).alias("reason"),
+            f.when(touched, _holder()).otherwise(none).alias("held_by"),
+            f.array("key").alias("paths"),
+            f.array_compact(f.array("rule_id")).alias("rules"),
+            f.array().cast("array<string>").alias("branches"),
+            f.coalesce("size", f.lit(0)).cast("long").alias("size"),
+            f.col("last_modified").alias("created"),
+            f.col("action").alias("collector"),
+            _task().cast(TASK).alias("task"),
+            f.when(touched, TOUCHED).otherwise(UNTOUCHED).alias("kind"),
+        )
+    )
+
+
+def _holder() -> Column:
+    """Name what keeps an item that is not due: its hold, or the rule that will end it."""
+    due = f.date_format("due", "yyyy-MM-dd'T'HH:mm:ss'Z'")
+    return (
+        f.when(f.col("retain_until").isNotNull() & f.col("held_by").isNotNull(), f.concat(f.col("held_by"), f.lit(" until "), f.date_format("retain_until", "yyyy-MM-dd'T'HH:mm:ss'Z'")))
+        .when(f.col("held_by").isNotNull(), f.col("held_by"))
+        .otherwise(f.concat(f.lit("rule "), f.col("rule_id"), f.lit(" from "), due, f.lit(" on")))
+    )
+
+
+def _task() -> Column:
+    """Say what is to be done, and what must still be so then."""
+    return f.struct(
+        f.col("action"),
+        f.col("version_id").alias("version"),
+        f.col("etag"),
+        f.col("current").alias("latest"),
+        f.col("newer"),
+        f.col("goal"),
+    )

@@ -1,0 +1,68 @@
+"""A bucket as the target of a plan: what apply asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ebbtide.bucket.sources import Sourced
+from ebbtide.engine.deleting import Attempt, Deleter
+from ebbtide.engine.layout import RunFolder
+from ebbtide.errors import BadInput, StalePlan
+from ebbtide.plan.manifest import Manifest
+from ebbtide.tables.contracts import NEWLY_REFERENCED
+
+_SEQUENCE = 0
+
+
+@dataclass(frozen=True)
+class BucketTarget:
+    """
+    A bucket with its rules.
+
+    There is nothing to fence: versions refer to nothing, and a bucket cannot be closed to its users. What
+    they did since the plan is seen by whoever deletes, key by key, directly before it.
+    """
+
+    current: Callable[[], Sourced]
+    """Reads the rules and the state of the bucket as they are now."""
+    make_deleter: Callable[[Attempt], Deleter]
+
+    def deleter(self, attempt: Attempt) -> Deleter:
+        """Make what acts on the rows of a wave on the executors."""
+        return self.make_deleter(attempt)
+
+    def check_still_meant(self, manifest: Manifest) -> None:
+        """Stop if the bucket is gone, or its rules or its versioning are no longer those that were planned."""
+        try:
+            now = self.current()
+        except BadInput as broken:
+            raise _stale(f"{manifest.target} or its rules are gone: {broken.what}") from broken
+        if now.policy_hash != manifest.policy_hash:
+            raise _stale(f"the rules or the versioning of {manifest.target} were changed")
+
+    def sequence(self) -> int:
+        """Give the same number always; see the class."""
+        return _SEQUENCE
+
+    def fence(self, manifest: Manifest) -> int:  # noqa: ARG002 (see the class)
+        """Close nothing; see the class for why that is safe."""
+        return _SEQUENCE
+
+    def unfence(self, manifest: Manifest) -> None:
+        """Open nothing, for nothing was closed."""
+
+    def newly_referenced(
+        self,
+        spark: SparkSession,
+        manifest: Manifest,  # noqa: ARG002 (see the class)
+        folder: RunFolder,  # noqa: ARG002 (see the class)
+    ) -> DataFrame:
+        """Find nothing; see the class for why that is safe."""
+        return NEWLY_REFERENCED.read(spark)
+
+
+def _stale(what: str) -> StalePlan:
+    return StalePlan(what, why="the plan was made for something else", fix="plan again")
