@@ -6,6 +6,7 @@ Every error that Ebbtide raises on purpose.
     EbbtideError                      exit 1   something failed; nothing more specific is known
     ├── BadInput                      exit 2   the caller can put it right
     │   ├── PolicyError                        a policy does not say what it must
+    │   │   └── LifecycleError                 S3 refuses this lifecycle configuration, and with which code
     │   ├── ConfigError                        ebbtide.toml or an EBBTIDE_ variable is wrong
     │   ├── AddressError             exit 3   an address has no canonical form, so the run stops
     │   ├── WorldError                         a simulated world is malformed
@@ -67,6 +68,14 @@ class BadInput(EbbtideError):
 
 class PolicyError(BadInput):
     """A policy does not say what it must."""
+
+
+class LifecycleError(PolicyError):
+    """S3 refuses this lifecycle configuration; `code` and `message` are what it answers."""
+
+    def __init__(self, code: str, message: str, found: str, *, why: str = "", fix: str = "") -> None:
+        self.code, self.message = code, message
+        super().__init__(f"{found} ({code})", why=why, fix=fix)
 
 
 class ConfigError(BadInput):

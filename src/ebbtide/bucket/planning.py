@@ -56,9 +56,7 @@ class BucketPlanner:
         """List the bucket on the executors, or read what S3 has listed."""
         configuration, scratch = self.rules.configuration, folder.scratch / "inventory"
         if self.report is None:
-            listed = list_bucket(
-                self.spark, self.spec, configuration, scratch, on_progress=self.on_progress
-            )
+            listed = list_bucket(self.spark, self.spec, configuration, scratch, on_progress=self.on_progress)
             return listed, ()
         found = read_report(
             self.spark,

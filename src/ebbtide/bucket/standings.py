@@ -49,7 +49,12 @@ def _holder() -> Column:
     """Name what keeps an item that is not due: its hold, or the rule that will end it."""
     due = f.date_format("due", "yyyy-MM-dd'T'HH:mm:ss'Z'")
     return (
-        f.when(f.col("retain_until").isNotNull() & f.col("held_by").isNotNull(), f.concat(f.col("held_by"), f.lit(" until "), f.date_format("retain_until", "yyyy-MM-dd'T'HH:mm:ss'Z'")))
+        f.when(
+            f.col("retain_until").isNotNull() & f.col("held_by").isNotNull(),
+            f.concat(
+                f.col("held_by"), f.lit(" until "), f.date_format("retain_until", "yyyy-MM-dd'T'HH:mm:ss'Z'")
+            ),
+        )
         .when(f.col("held_by").isNotNull(), f.col("held_by"))
         .otherwise(f.concat(f.lit("rule "), f.col("rule_id"), f.lit(" from "), due, f.lit(" on")))
     )

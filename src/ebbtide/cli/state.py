@@ -18,6 +18,7 @@ from ebbtide.rules.instant import Clock, parse_instant, system_clock
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ebbtide.bucket.rulebook import BucketRules
     from ebbtide.engine.applying import ApplyOptions
     from ebbtide.engine.freezing import FreezeOptions
     from ebbtide.lake.catalog.catalog import Catalog
@@ -60,6 +61,13 @@ class State:
         from ebbtide.ledger.runs import Ledger
 
         return Ledger(self.settings.database("ledger"), clock=self.clock)
+
+    @cached_property
+    def bucket_rules(self) -> BucketRules:
+        """The lifecycle rules of buckets, which live beside the ledger."""
+        from ebbtide.bucket.rulebook import BucketRules
+
+        return BucketRules(self.settings.database("ledger"), clock=self.clock)
 
     @cached_property
     def catalog(self) -> Catalog:

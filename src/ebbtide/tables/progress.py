@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
+if TYPE_CHECKING:  # commands that start no Spark import this too, and must not wait for it
+    from pyspark.sql import SparkSession
 
 OnProgress = Callable[[str, int, int], None]
 """Called with a step's name, tasks done and tasks known so far."""

@@ -1,0 +1,117 @@
+"""The lifecycle configurations of buckets, kept as S3 keeps them: one each, replaced as a whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, delete, select
+from sqlalchemy.dialects.postgresql import insert as postgres_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.exc import SQLAlchemyError
+
+from ebbtide.bucket.names import bucket_url
+from ebbtide.bucket.rulebook_tables import open_database, rules, unusable
+from ebbtide.errors import NotFound
+from ebbtide.rules.instant import Clock, from_micros, system_clock, to_micros
+from ebbtide.rules.s3.configuration import Configuration
+from ebbtide.rules.s3.reading import read_configuration
+from ebbtide.rules.s3.writing import configuration_hash, configuration_text
+
+
+@dataclass(frozen=True)
+class StoredRules:
+    """What is known of a bucket's configuration without reading it."""
+
+    bucket: str
+    hash: str
+    enabled: bool
+    """Any of its rules is enabled, so the bucket has to be looked at."""
+    updated: datetime
+
+
+class BucketRules:
+    """The configurations of all buckets, in SQLite or PostgreSQL. Every change is one transaction."""
+
+    def __init__(self, url: str, *, clock: Clock = system_clock) -> None:
+        self._clock = clock
+        self._engine = open_database(url)
+
+    def put(self, bucket: str, configuration: Configuration) -> None:
+        """Make this the bucket's configuration; nothing of an earlier one stays."""
+        row = {
+            "bucket": bucket_url(bucket),
+            "text": configuration_text(configuration),
+            "hash": configuration_hash(configuration),
+            "enabled": bool(configuration.enabled),
+            "updated": to_micros(self._clock()),
+        }
+        insert = postgres_insert if self._engine.dialect.name == "postgresql" else sqlite_insert
+        with self._changing() as connection:
+            change = insert(rules).values(**row)
+            connection.execute(change.on_conflict_do_update(index_elements=[rules.c.bucket], set_=row))
+
+    def get(self, bucket: str) -> Configuration:
+        """Give the bucket's configuration; S3's 404 where there is none."""
+        url = bucket_url(bucket)
+        with self._reading() as connection:
+            text = connection.execute(select(rules.c.text).where(rules.c.bucket == url)).scalar_one_or_none()
+        if text is None:
+            raise NotFound(
+                f"{url} has no lifecycle configuration (NoSuchLifecycleConfiguration)",
+                fix=f"set one with 'ebb bucket rules set {url} FILE'",
+            )
+        document = json.loads(text)
+        # It was checked when it was put: a location that was renamed since must not make it unreadable.
+        return read_configuration(document, locations=_classes(document))
+
+    def delete(self, bucket: str) -> None:
+        """Forget the bucket's configuration; it is fine if there is none."""
+        with self._changing() as connection:
+            connection.execute(delete(rules).where(rules.c.bucket == bucket_url(bucket)))
+
+    def stored(self) -> list[StoredRules]:
+        """List the buckets that have a configuration."""
+        with self._reading() as connection:
+            rows = connection.execute(select(rules).order_by(rules.c.bucket)).mappings().all()
+        return [
+            StoredRules(row["bucket"], row["hash"], row["enabled"], from_micros(row["updated"]))
+            for row in rows
+        ]
+
+    def with_enabled_rules(self) -> list[str]:
+        """List the buckets that a run has to look at: those with an enabled rule."""
+        query = select(rules.c.bucket).where(rules.c.enabled).order_by(rules.c.bucket)
+        with self._reading() as connection:
+            return list(connection.execute(query).scalars())
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _changing(self) -> Iterator[Connection]:
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except SQLAlchemyError as broken:
+            raise unusable(broken) from broken
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        try:
+            with self._engine.connect() as connection:
+                yield connection
+        except SQLAlchemyError as broken:
+            raise unusable(broken) from broken
+
+
+def _classes(document: Any) -> set[str]:
+    actions = ("Transitions", "NoncurrentVersionTransitions")
+    return {
+        part["StorageClass"] for rule in document["Rules"] for name in actions for part in rule.get(name, ())
+    }
