@@ -25,3 +25,8 @@ def bucket_url(bucket: str) -> str:
             fix="write s3://NAME",
         )
     return f"s3://{name}"
+
+
+def bucket_name(url: str) -> str:
+    """Give the name in a bucket's URL."""
+    return bucket_url(url).removeprefix("s3://")

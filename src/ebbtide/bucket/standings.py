@@ -1,16 +1,18 @@
-"""Verdicts as the engine's standings: until when each item is kept, by what, and what is done with it then."""
+"""Verdicts as the engine's standings: until when each item is kept, by what, and what is done then."""
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from ebbtide.bucket.model import Action
+from ebbtide.bucket.model import Action, Hold
 from ebbtide.engine.layers import TOUCHED, UNTOUCHED
 from ebbtide.plan.decision import HoldReason
 from ebbtide.rules.instant import NEVER, to_micros
 from ebbtide.tables.contracts import STANDINGS, TASK
 from ebbtide.tables.digest import address_hash
+
+_SECOND = "yyyy-MM-dd'T'HH:mm:ss'Z'"
 
 
 def bucket_standings(verdicts: DataFrame) -> DataFrame:
@@ -47,16 +49,12 @@ def bucket_standings(verdicts: DataFrame) -> DataFrame:
 
 def _holder() -> Column:
     """Name what keeps an item that is not due: its hold, or the rule that will end it."""
-    due = f.date_format("due", "yyyy-MM-dd'T'HH:mm:ss'Z'")
+    locked = f.concat(f.col("held_by"), f.lit(" until "), f.date_format("retain_until", _SECOND))
+    coming = f.concat(f.lit("rule "), f.col("rule_id"), f.lit(" from "), f.date_format("due", _SECOND))
     return (
-        f.when(
-            f.col("retain_until").isNotNull() & f.col("held_by").isNotNull(),
-            f.concat(
-                f.col("held_by"), f.lit(" until "), f.date_format("retain_until", "yyyy-MM-dd'T'HH:mm:ss'Z'")
-            ),
-        )
+        f.when(f.col("held_by") == str(Hold.RETENTION), locked)
         .when(f.col("held_by").isNotNull(), f.col("held_by"))
-        .otherwise(f.concat(f.lit("rule "), f.col("rule_id"), f.lit(" from "), due, f.lit(" on")))
+        .otherwise(f.concat(coming, f.lit(" on")))
     )
 
 

@@ -35,7 +35,7 @@ class BucketTarget:
         return self.make_deleter(attempt)
 
     def check_still_meant(self, manifest: Manifest) -> None:
-        """Stop if the bucket is gone, or its rules or its versioning are no longer those that were planned."""
+        """Stop if the bucket is gone, or its rules or its versioning are no longer what was planned."""
         try:
             now = self.current()
         except BadInput as broken:

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
+from ebbtide.bucket.job import apply_bucket, check_bucket
 from ebbtide.cli.console import AsJson, Master, Now, print_json, progress, safe, say, table
-from ebbtide.cli.state import State
-from ebbtide.engine.applying import Applied
+from ebbtide.cli.state import State, is_bucket
+from ebbtide.engine.applying import Applied, ApplyOptions
 from ebbtide.engine.layout import run_folder
 from ebbtide.errors import BadInput
 from ebbtide.lake.job import apply_lake, check_lake
@@ -41,10 +42,14 @@ def apply(
     run = state.ledger.run(manifest.run_id)
     options = state.apply_options(override_breaker=override_breaker)
     if run.state is not RunState.SUCCEEDED:
-        check_lake(state.shop, manifest, options)
+        _check(state, manifest, options)
         _confirm(manifest, yes=yes)
     with state.spark(master) as spark, progress() as report:
-        applied = apply_lake(spark, state.shop, manifest, options=options, on_progress=report)
+        if is_bucket(manifest.target):
+            shop = state.bucket_shop(manifest.target)
+            applied = apply_bucket(spark, shop, manifest, options=options, on_progress=report)
+        else:
+            applied = apply_lake(spark, state.shop, manifest, options=options, on_progress=report)
     free = _is_free(state, manifest)
     if as_json:
         said = {"run_id": applied.run_id, "outcomes": applied.outcomes, "freed": applied.freed}
@@ -54,6 +59,14 @@ def apply(
     if free is not None:
         _show_namespace(manifest, free=free)
     say(f"next: {safe(f'ebb report {applied.run_id}')}")
+
+
+def _check(state: State, manifest: Manifest, options: ApplyOptions) -> None:
+    """Refuse, before Spark starts and before anything is asked, a plan that must not be applied."""
+    if is_bucket(manifest.target):
+        check_bucket(state.bucket_shop(manifest.target), manifest, options)
+    else:
+        check_lake(state.shop, manifest, options)
 
 
 def _is_free(state: State, manifest: Manifest) -> bool | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import typer
+from ebbtide.cli.lazy import lazy_group
 
-from ebbtide.cli import bucket_rules
+COMMANDS = {
+    "rules": ("bucket_rules", "Lifecycle rules of buckets, in S3's JSON or XML."),
+    "forecast": ("bucket_plan", "Say what the rules will do in the coming days."),
+}
 
-app = typer.Typer(no_args_is_help=True, help="Work with S3 buckets under lifecycle rules.")
-app.add_typer(bucket_rules.app, name="rules")
+app = lazy_group(COMMANDS, help="Work with S3 buckets under lifecycle rules.")
 
 
 @app.callback()

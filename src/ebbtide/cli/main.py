@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import traceback
@@ -10,9 +9,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from ebbtide import __version__
+from ebbtide.cli.lazy import lazy_group
 from ebbtide.cli.state import State
 from ebbtide.errors import EbbtideError
 
@@ -44,27 +43,11 @@ EXIT_CODES = """Exit codes:
 """
 
 
-class _Commands(TyperGroup):
-    """Imports a subcommand only when it is called: nobody waits for Spark to read a list of commands."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Replace the stub of the called subcommand, which only carries its help, by the real one."""
-        name, stub, rest = super().resolve_command(ctx, args)
-        if stub is None:
-            return name, stub, rest
-        module = importlib.import_module(f"ebbtide.cli.{COMMANDS[stub.name or ''][0]}")
-        return name, typer.main.get_command(module.app), rest
-
-
-app = typer.Typer(
-    cls=_Commands,
+app = lazy_group(
+    COMMANDS,
     epilog=EXIT_CODES,
-    no_args_is_help=True,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _name, (_, _help) in COMMANDS.items():
-    app.command(_name, help=_help)(lambda: None)
 
 
 def _version(wanted: bool) -> None:

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from ebbtide.cli.bucket_plan import BucketChoice, Inventory, RulesFile, RulesFrom, make_bucket_plan
 from ebbtide.cli.console import AsJson, Master, Now, out, progress, safe, say, table
-from ebbtide.cli.state import State, lake_target
+from ebbtide.cli.state import State, is_bucket, lake_target
 from ebbtide.engine.layout import run_folder
 from ebbtide.engine.reading import Row, sample_decisions, stream_decisions
 from ebbtide.errors import BadInput
@@ -40,7 +41,7 @@ app = typer.Typer(cls=_TargetOrShow, no_args_is_help=True, help="Decide what may
 @app.command("make")
 def make(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(help="lake:REPO")],
+    target: Annotated[str, typer.Argument(help="lake:REPO or s3://BUCKET")],
     uncommitted: Annotated[
         bool, typer.Option("--uncommitted", help="Find what is stored and nothing references.")
     ] = False,
@@ -63,18 +64,28 @@ def make(
     full: Annotated[
         bool, typer.Option("--full", help="Read everything again, not only what is new since the last plan.")
     ] = False,
+    rules_from: RulesFrom = None,
+    rules: RulesFile = None,
+    inventory: Inventory = None,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
     """
-    Make a plan for a target (also: ebb plan lake:REPO). Nothing is deleted.
+    Make a plan for a target (also: ebb plan lake:REPO, ebb plan s3://BUCKET). Nothing is deleted.
 
     Without --uncommitted, --retention, --all or --deleted the lifecycle policy decides. A plan for a deleted
     repository empties its namespace, so to apply it always needs --override-breaker.
     """
     state: State = context.obj
     state.now_override = now or state.now_override
+    choice = BucketChoice(rules_from, rules, inventory)
+    if is_bucket(target):
+        _check_no_lake(uncommitted or retention or every or branch is not None or clean or full or deleted)
+        _show_made(make_bucket_plan(state, target, choice, master), as_json=as_json)
+        return
     name = lake_target(target)
+    if not choice.is_empty:
+        raise BadInput("--rules, --rules-from and --inventory are about buckets", fix="leave them out")
     if deleted:
         _check_alone(uncommitted or retention or every or branch is not None or clean or full)
         _show_made(_plan_deleted(state, name, master), as_json=as_json)
@@ -124,6 +135,14 @@ def _show_made(manifest: Manifest, *, as_json: bool) -> None:
     show_summary(manifest)
     override = " --override-breaker" if manifest.collector == DELETED_REPOSITORY and manifest.breaker else ""
     say(f"next: ebb plan show {manifest.run_id} --all | ebb apply {manifest.run_id}{override}")
+
+
+def _check_no_lake(asked: bool) -> None:
+    if asked:
+        raise BadInput(
+            "of a bucket its lifecycle rules decide, and nothing else",
+            fix="leave out --uncommitted, --retention, --all, --branch, --clean, --full and --deleted",
+        )
 
 
 def _check_alone(more: bool) -> None:
@@ -196,7 +215,9 @@ def show_summary(manifest: Manifest) -> None:
     for reason in manifest.breaker:
         say(f"  [red]breaker:[/red] {safe(reason)}; to apply it needs --override-breaker")
     out().print()
-    if len(summary.by_collector) > 1:
+    if is_bucket(manifest.target):
+        _tallies("By action", summary.by_collector)
+    elif len(summary.by_collector) > 1:
         _tallies("By collector", summary.by_collector)
     _tallies("By rule", summary.by_rule)
     _tallies("By prefix", summary.by_prefix)
@@ -217,6 +238,9 @@ def summary_of_reading(manifest: Manifest) -> list[str]:
         branches = plural(read["swept_branches"], "branch", "branches")
         lines.append(f"listed {plural(read['listed_partitions'], 'partition')} of {branches}")
         lines += [f"clean run: {why}" for why in read["clean_because"]]
+    if "listed_versions" in read:
+        listed = plural(read["listed_versions"], "version")
+        lines.append(f"read {listed} that rules can match; versioning is {read['versioning'].lower()}")
     if "own_objects" in read:
         listed, own = plural(read["listed_objects"], "object"), count(read["own_objects"])
         lines.append(f"listed {listed}; {own} are of the repository, which was deleted {read['deleted']}")

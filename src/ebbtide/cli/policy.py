@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pyspark.sql import SparkSession
 
+from ebbtide.bucket import policy_suite as buckets
 from ebbtide.cli.console import AsJson, Master, print_json, safe, say
 from ebbtide.cli.simulate import read_document
 from ebbtide.cli.state import State
+from ebbtide.errors import WorldError
+from ebbtide.lake import policy_suite as lakes
 from ebbtide.lake.lifecycle.policies import policy_warnings
-from ebbtide.lake.policy_suite import CaseResult, run_cases, suite_cases
+from ebbtide.rules.documents import nearest
 from ebbtide.rules.lake_policy_parser import lake_policy, policy_hash
 from ebbtide.tables.failures import own_errors
 
 app = typer.Typer(no_args_is_help=True, help="Check and test policies.")
+
+Case = lakes.Case | buckets.Case
+Result = lakes.CaseResult | buckets.CaseResult
+_KINDS: dict[str, Callable[[dict[str, Any], str], Case]] = {
+    "lake": lakes.lake_case,
+    "bucket": buckets.bucket_case,
+}
 
 
 @app.command("check")
@@ -45,7 +57,7 @@ def test(
     state: State = context.obj
     cases = [case for suite in suites for case in suite_cases(read_document(str(suite)), str(suite))]
     with state.spark(master) as spark, own_errors():
-        results = run_cases(spark, cases)
+        results = run_suite(spark, cases)
     failed = [result for result in results if not result.passed]
     if as_json:
         print_json([result.to_plain() for result in results])
@@ -57,14 +69,33 @@ def test(
         raise typer.Exit(1)
 
 
-def _show(result: CaseResult) -> None:
+def suite_cases(data: Any, origin: str) -> list[Case]:
+    """Check a suite; an error names the suite and the case."""
+    if not isinstance(data, list):
+        raise WorldError(f"{origin}: a suite is a list of cases", fix='write [{"name": ..., "expect": ...}]')
+    return [_case(row, f"{origin}: case {index}") for index, row in enumerate(data)]
+
+
+def _case(data: Any, where: str) -> Case:
+    if not isinstance(data, dict):
+        raise WorldError(f"{where} is not a table", fix='write {"name": ..., "expect": ...}')
+    kind = data.get("kind", "lake")
+    if kind not in _KINDS:
+        raise WorldError(f"{where}: kind is {kind!r}", fix=nearest(str(kind), _KINDS))
+    return _KINDS[kind](data, where)
+
+
+def run_suite(spark: SparkSession, cases: Sequence[Case]) -> list[Result]:
+    """Judge all cases of a kind at once, and give the results in the order of the cases."""
+    of_lakes = iter(lakes.run_cases(spark, [case for case in cases if isinstance(case, lakes.Case)]))
+    of_buckets = iter(buckets.run_cases(spark, [case for case in cases if isinstance(case, buckets.Case)]))
+    return [next(of_lakes) if isinstance(case, lakes.Case) else next(of_buckets) for case in cases]
+
+
+def _show(result: Result) -> None:
     if result.passed:
         say(f"[green]pass[/green]  {safe(result.name)}")
         return
     say(f"[red]FAIL[/red]  {safe(result.name)}")
-    say(f"        expected {_lists(result.expected)}")
-    say(f"        actual   {_lists(result.actual)}")
-
-
-def _lists(value: dict[str, Any]) -> str:
-    return safe("; ".join(f"{name} {', '.join(items) or 'nothing'}" for name, items in value.items()))
+    for line in result.differences():
+        say(f"        {safe(line)}")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ebbtide.bucket.evaluation.places import Setting
+from ebbtide.bucket.lines import plain_verdict, read_lines
+from ebbtide.bucket.model import Versioning
+from ebbtide.bucket.simulation import simulate as simulate_buckets
+from ebbtide.cli.bucket_rules import LeastSize, read_rules_file
 from ebbtide.cli.console import AsJson, Master, Now, print_json, table
 from ebbtide.cli.state import State, instant
 from ebbtide.errors import BadInput
@@ -17,6 +23,7 @@ from ebbtide.rules.documents import format_of, parse_document
 from ebbtide.tables.failures import own_errors
 
 app = typer.Typer(no_args_is_help=True, help="Run the pipeline on a small world written by hand.")
+_IDS = ("version_id", "upload_id")
 
 
 @app.callback()
@@ -44,17 +51,55 @@ def lake(
         _show(plain)
 
 
-def read_document(name: str) -> Any:
-    """Read a JSON, YAML or TOML file, or JSON from standard input."""
-    if name == "-":
-        return parse_document(sys.stdin.read(), "json", name="standard input")
+@app.command("bucket")
+def bucket(
+    context: typer.Context,
+    rules: Annotated[
+        str, typer.Option("--rules", help="A LifecycleConfiguration in JSON, XML, YAML or TOML.")
+    ],
+    versions: Annotated[
+        str, typer.Option("--versions", help="Versions and uploads, a JSON object a line; '-' reads stdin.")
+    ],
+    now: Now = None,
+    versioning: Annotated[
+        Versioning, typer.Option("--versioning", help="Whether the bucket keeps versions.")
+    ] = Versioning.ENABLED,
+    minimum_size: LeastSize = None,
+    master: Master = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let lifecycle rules judge versions written by hand: a line for each, in order."""
+    state: State = context.obj
+    setting = Setting(read_rules_file(rules, minimum_size), instant(now, state.clock), versioning)
+    items = read_lines(read_text(versions), "standard input" if versions == "-" else versions)
+    with state.spark(master) as spark, own_errors():
+        (verdicts,) = simulate_buckets(spark, [(setting, items)])
+    rows = [plain_verdict(item, verdict) for item, verdict in zip(items, verdicts, strict=True)]
+    if as_json:
+        for row in rows:
+            print(json.dumps(row, ensure_ascii=False))
+        return
+    shown = [[_cell(value) for name, value in row.items() if name not in _IDS] for row in rows]
+    names = [row.get("version_id") or row.get("upload_id") for row in rows]
+    columns = ("key", "version or upload", "action", "storage class", "rule", "due", "held by")
+    table("Verdicts", columns, [[row[0], name, *row[1:]] for row, name in zip(shown, names, strict=True)])
+
+
+def read_text(name: str) -> str:
+    """Read a text file, or standard input."""
     try:
-        text = Path(name).read_text(encoding="utf-8")
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except OSError as broken:
         raise BadInput(f"{name} cannot be read: {broken.strerror}", fix="check the path") from None
     except UnicodeDecodeError:
         raise BadInput(f"{name} is not text", fix="save it as UTF-8") from None
-    return parse_document(text, format_of(name), name=name)
+
+
+def read_document(name: str) -> Any:
+    """Read a JSON, YAML or TOML file, or JSON from standard input."""
+    if name == "-":
+        return parse_document(read_text(name), "json", name="standard input")
+    return parse_document(read_text(name), format_of(name), name=name)
 
 
 def _show(plain: dict[str, Any]) -> None:

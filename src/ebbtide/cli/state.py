@@ -18,6 +18,7 @@ from ebbtide.rules.instant import Clock, parse_instant, system_clock
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ebbtide.bucket.job import BucketShop
     from ebbtide.bucket.rulebook import BucketRules
     from ebbtide.engine.applying import ApplyOptions
     from ebbtide.engine.freezing import FreezeOptions
@@ -89,6 +90,15 @@ class State:
         from ebbtide.lake.workshop import Workshop
 
         return Workshop(self.catalog, self.ledger, self.root, self.clock)
+
+    def bucket_shop(self, bucket: str) -> BucketShop:
+        """Give what a job on a bucket works with."""
+        from ebbtide.bucket.job import BucketShop
+        from ebbtide.bucket.names import bucket_url
+        from ebbtide.store.base import StoreSpec
+
+        spec = StoreSpec(bucket_url(bucket), self.settings.store.options())
+        return BucketShop(spec, self.bucket_rules, self.ledger, self.root, self.clock)
 
     @contextmanager
     def spark(self, master: str | None = None) -> Iterator[SparkSession]:
@@ -168,8 +178,13 @@ def lake_target(target: str) -> str:
     """Read a TARGET argument: `lake:REPO`."""
     kind, _, name = target.partition(":")
     if kind != "lake" or not name:
-        raise BadInput(f"{target!r} is no target", fix="write lake:REPO")
+        raise BadInput(f"{target!r} is no target", fix="write lake:REPO, or s3://BUCKET")
     return name
+
+
+def is_bucket(target: str) -> bool:
+    """Tell whether a TARGET argument means a bucket."""
+    return target.startswith("s3://")
 
 
 def instant(text: str | None, clock: Clock) -> datetime:

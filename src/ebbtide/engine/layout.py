@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,6 +75,14 @@ class RunFolder:
 def run_folder(root: Path, run_id: int) -> RunFolder:
     """Name the folder of a run."""
     return RunFolder(root / "runs" / f"{run_id:06d}")
+
+
+@contextmanager
+def scratch_folder(root: Path) -> Iterator[RunFolder]:
+    """Give a folder like a run's to something that is no run and leaves nothing behind."""
+    (root / "runs").mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="scratch-", dir=root / "runs") as place:
+        yield RunFolder(Path(place))
 
 
 def make_durable(folder: Path) -> None:

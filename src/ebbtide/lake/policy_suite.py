@@ -17,7 +17,6 @@ from ebbtide.rules.documents import nearest
 from ebbtide.rules.instant import parse_instant
 
 FIELDS = ("name", "kind", "world", "now", "expect")
-KINDS = ("lake",)
 _USUAL = (HoldReason.NOT_YET, HoldReason.HEAD)
 """Why most of a world is held, which a test need not say."""
 
@@ -45,16 +44,19 @@ class CaseResult:
         """Give the public JSON form."""
         return vars(self).copy()
 
+    def differences(self) -> list[str]:
+        """Say what is other than expected."""
+        return [f"expected {_lists(self.expected)}", f"actual   {_lists(self.actual)}"]
 
-def suite_cases(data: Any, origin: str) -> list[Case]:
-    """Check a suite; an error names the suite and the case."""
-    if not isinstance(data, list):
-        raise WorldError(f"{origin}: a suite is a list of cases", fix='write [{"name": ..., "world": ...}]')
-    return [_case(row, f"{origin}: case {index}") for index, row in enumerate(data)]
+
+def _lists(value: dict[str, list[str]]) -> str:
+    return "; ".join(f"{name} {', '.join(items) or 'nothing'}" for name, items in value.items())
 
 
 def run_cases(spark: SparkSession, cases: Sequence[Case]) -> list[CaseResult]:
     """Judge all cases at once and compare each with what it expects."""
+    if not cases:
+        return []
     simulated = simulate(spark, [(case.world, case.now) for case in cases])
     return [_compare(case, found) for case, found in zip(cases, simulated, strict=True)]
 
@@ -80,16 +82,12 @@ def _matches(name: str, expected: list[str], found: Simulated) -> bool:
     return every - usual <= set(expected) <= every
 
 
-def _case(data: Any, where: str) -> Case:
-    if not isinstance(data, dict):
-        raise WorldError(f"{where} is not a table", fix='write {"name": ..., "world": ...}')
+def lake_case(data: dict[str, Any], where: str) -> Case:
+    """Check a case about a lake; an error says where it is."""
     for name in data:
         if name not in FIELDS:
             raise WorldError(f"{where}: unknown field {name!r}", fix=nearest(str(name), FIELDS))
     label = f"{where} ({data.get('name', 'unnamed')})"
-    kind = data.get("kind", "lake")
-    if kind not in KINDS:
-        raise WorldError(f"{label}: kind is {kind!r}", fix=nearest(str(kind), KINDS))
     try:
         world, now = world_document(data.get("world")), parse_instant(data.get("now", ""))
     except BadInput as wrong:

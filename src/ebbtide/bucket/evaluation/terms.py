@@ -9,7 +9,7 @@ from datetime import datetime
 from ebbtide.bucket.evaluation.places import NumberedRule, Place, TagSet
 from ebbtide.rules.instant import MICROSECONDS_A_DAY, to_micros
 from ebbtide.rules.s3.configuration import MinimumSize, Rule
-from ebbtide.rules.s3.storage_classes import CHEAPEST_FIRST, least_size, may_go
+from ebbtide.rules.s3.storage_classes import least_size, may_go, preference
 
 
 @dataclass(frozen=True)
@@ -147,5 +147,5 @@ def _may_move(rule: Rule, size: int | None, source: str, target: str, minimum: M
 
 
 def _ordered(moves: dict[str, _Earliest]) -> tuple[Move, ...]:
-    preferred = sorted(moves, key=CHEAPEST_FIRST.index)
+    preferred = sorted(moves, key=preference)
     return tuple(Move(target, moves[target].when()) for target in preferred)

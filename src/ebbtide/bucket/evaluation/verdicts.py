@@ -32,14 +32,18 @@ _NULL = "null"
 
 
 def evaluate(rows: DataFrame, settings: Sequence[Setting]) -> DataFrame:
-    """Add to each row of an inventory its verdict: action, goal, rule_id, due and held_by."""
+    """
+    Add to each row of an inventory its verdict: action, goal, rule_id, due and held_by.
+
+    And what it was judged by: whether it is `current`, and how many noncurrent versions are `newer`.
+    """
     cut = places(settings)
     placed = with_place(rows, cut)
     known = classes(settings, seen_signatures(placed, cut))
     found = with_terms(with_order(placed), known)
-    return _judged(_dated(found, _OfTerms(known.terms), settings), settings).select(
-        *rows.columns, "action", "goal", "rule_id", "due", "held_by"
-    )
+    judged = _judged(_dated(found, _OfTerms(known.terms), settings), settings)
+    current = f.col("may_be_current").alias("current")
+    return judged.select(*rows.columns, current, "newer", "action", "goal", "rule_id", "due", "held_by")
 
 
 @dataclass(frozen=True)

@@ -33,12 +33,26 @@ SMALL = 128 * 1024
 _TAKE_SMALL = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
 
+_ARCHIVES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
+"""Their objects cannot be read, and so not be copied to a location."""
+
+
 def may_go(source: str, target: str) -> bool:
-    """Tell whether S3 moves an object from one class to another: never to the same, never back up."""
-    if source == target or target not in CHEAPEST_FIRST:
-        return False
+    """
+    Tell whether an object goes from one class to another: never to the same, never back up.
+
+    What is no class of S3 is one of our locations, to which whatever can be read may go.
+    """
+    if target not in CHEAPEST_FIRST:
+        return source not in _ARCHIVES
     # From STANDARD and the like (REDUCED_REDUNDANCY, a store's own names) every way is down.
-    return target in _DOWNHILL.get(source, CHEAPEST_FIRST)
+    return source != target and target in _DOWNHILL.get(source, CHEAPEST_FIRST)
+
+
+def preference(target: str) -> tuple[int, str]:
+    """Order transitions that are due: the cheapest class first, and our locations, by name, after them."""
+    known = target in CHEAPEST_FIRST
+    return (CHEAPEST_FIRST.index(target) if known else len(CHEAPEST_FIRST)), target
 
 
 def least_size(target: str, minimum: MinimumSize, *, own_size_filter: bool) -> int:
