@@ -258,3 +258,30 @@ REFERENCED = Contract("referenced", _schema(world=t.IntegerType(), hash=t.LongTy
 
 UPLOADS = Contract("uploads", _schema(address=t.StringType(), expires=t.TimestampType()))
 """Addresses that clients may still upload to and link."""
+
+VERSIONS = Contract(
+    "versions",
+    _schema(
+        key=t.StringType(),
+        version_id=t.StringType(),
+        kind=t.StringType(),
+        is_latest=t.BooleanType(),
+        size=t.LongType(),
+        last_modified=t.TimestampType(),
+        etag=t.StringType(),
+        storage_class=t.StringType(),
+        position=t.LongType(),
+        tags=t.MapType(t.StringType(), t.StringType()),
+        legal_hold=t.BooleanType(),
+        retain_until=t.TimestampType(),
+        replication_status=t.StringType(),
+        restoring=t.BooleanType(),
+    ),
+)
+"""
+What a bucket holds: one row for each `version`, delete `marker` and `upload`, which `kind` says.
+
+`version_id` and `last_modified` of an upload are its id and when it was begun. `position` counts the versions
+and markers of a key from 0, the newest first; it is null where only their times are known. No `tags` means
+that nobody asked, or that the version was gone by then.
+"""

@@ -128,9 +128,12 @@ def _sized(options: SparkOptions) -> dict[str, str]:
     log4j = Path(__file__).with_name("log4j2.properties")
     # Jobs have to end soon, not to answer soon: this collector leaves more of two cores to them.
     collector = "" if re.search(r"-XX:\+Use\w+GC", options.java_options) else "-XX:+UseParallelGC"
+    # The code that Spark makes of a long expression is one method, which Java would not compile by itself.
+    compiled = "-XX:-DontCompileHugeMethods"
     sized["spark.driver.extraJavaOptions"] = (
-        f"{collector} {options.java_options} -Dlog4j2.configurationFile={log4j.as_uri()}"
+        f"{collector} {compiled} {options.java_options} -Dlog4j2.configurationFile={log4j.as_uri()}"
     )
+    sized["spark.executor.extraJavaOptions"] = compiled
     return sized
 
 

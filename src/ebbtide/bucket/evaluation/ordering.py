@@ -27,12 +27,14 @@ def with_order(rows: DataFrame) -> DataFrame:
     """
     # Uploads of a key are no versions of it. Keys are compared whole: were two taken for one because their
     # hashes are equal, one of them would seem to have a successor that it has not.
-    group = Window.partitionBy("world", f.xxhash64("key"), f.col("kind") == UPLOAD, "key")
-    newest_first = group.orderBy(
+    # The hash comes first because rows are sorted by it, and numbers are compared faster than keys.
+    newest_first = Window.partitionBy(f.xxhash64("key"), "key", "world", f.col("kind") == UPLOAD).orderBy(
         f.coalesce("is_latest", f.lit(False)).desc(),
         f.col("last_modified").desc_nulls_last(),
         f.col("position").asc_nulls_last(),
     )
+    # In the same order, so that one sort does for both.
+    group = newest_first.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     timeless = f.col("last_modified").isNull()
     counted = rows.withColumns(
         {

@@ -41,9 +41,20 @@ def evaluate(rows: DataFrame, settings: Sequence[Setting]) -> DataFrame:
     placed = with_place(rows, cut)
     known = classes(settings, seen_signatures(placed, cut))
     found = with_terms(with_order(placed), known)
-    judged = _judged(_dated(found, _OfTerms(known.terms), settings), settings)
+    judged = _as_they_are(_judged(_dated(found, _OfTerms(known.terms), settings), settings))
     current = f.col("may_be_current").alias("current")
     return judged.select(*rows.columns, current, "newer", "action", "goal", "rule_id", "due", "held_by")
+
+
+def _as_they_are(rows: DataFrame) -> DataFrame:
+    """
+    Keep what is asked of verdicts later from being asked of all that they are made of.
+
+    Spark moves a filter down through every step below it, and each time puts the step's expression in place
+    of its name; a filter on the action would hold all of them many times over. It does not move one past
+    metrics.
+    """
+    return rows.observe("verdicts", f.count(f.lit(1)).alias("rows"))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,296 @@
+"""
+What a whole S3 bucket holds: versions, delete markers, uploads, tags and locks, and how it is set up.
+
+Unlike a store it has no root: lifecycle rules speak of whole keys, so keys are given whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from threading import Lock
+from typing import Any, TypeVar
+from urllib.parse import unquote_plus
+
+import pyarrow as pa
+from botocore.exceptions import ClientError
+
+from ebbtide.errors import AddressError
+from ebbtide.rules.instant import to_micros
+from ebbtide.store.address import locate
+from ebbtide.store.backoff import Backoff
+from ebbtide.store.base import RecordBatch, StoreSpec
+from ebbtide.store.s3_client import ABSENT, FAILURES, S3Options, call, code_of, connect, fail
+from ebbtide.store.s3_groups import grouped, numbered
+from ebbtide.store.s3_listing import speed_up
+from ebbtide.store.s3_unordered import unordered_versions
+from ebbtide.store.s3_version_pages import (
+    MOST,
+    Question,
+    VersionRow,
+    nonsense,
+    one_page,
+    speed_up_versions,
+    version_pages,
+)
+
+T = TypeVar("T")
+
+VERSIONS_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("version_id", pa.string(), nullable=False),
+        pa.field("is_latest", pa.bool_(), nullable=False),
+        pa.field("is_delete_marker", pa.bool_(), nullable=False),
+        pa.field("size", pa.int64()),
+        pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("etag", pa.string()),
+        pa.field("storage_class", pa.string()),
+        pa.field("position", pa.int64(), nullable=False),
+    ]
+)
+"""`position` counts the versions of a key from 0, the newest first."""
+
+UPLOADS_SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("upload_id", pa.string(), nullable=False),
+        pa.field("initiated", pa.timestamp("us", tz="UTC"), nullable=False),
+    ]
+)
+
+_UNKNOWN_HERE = frozenset({"NotImplemented", "MethodNotAllowed", "501", "405"})
+_BROKEN_PAGE = frozenset({"ResponseParserError", "500"})
+"""What botocore makes of a page that is no XML."""
+_NO_LIFECYCLE = frozenset({"NoSuchLifecycleConfiguration"})
+_NO_LOCK = _UNKNOWN_HERE | {"ObjectLockConfigurationNotFoundError"}
+_NO_REPLICATION = _UNKNOWN_HERE | {"ReplicationConfigurationNotFoundError"}
+
+
+@dataclass(frozen=True)
+class DefaultRetention:
+    """How long a bucket keeps each new version under lock, if nobody says otherwise."""
+
+    mode: str
+    days: int | None = None
+    years: int | None = None
+
+
+@dataclass(frozen=True)
+class LockState:
+    """What may keep one version from being touched."""
+
+    legal_hold: bool = False
+    retain_until: datetime | None = None
+    replication_status: str | None = None
+    restoring: bool = False
+
+
+class VersionedBucket:
+    """One bucket; the options are those of :class:`ebbtide.store.s3_client.S3Options`."""
+
+    def __init__(self, spec: StoreSpec, backoff: Backoff | None = None, *, page: int = MOST) -> None:
+        place = locate(spec.url)
+        if place.scheme != "s3" or place.parts:
+            raise AddressError(f"{place.url} is no bucket", fix="write s3://BUCKET, without a prefix")
+        options = S3Options.parse(spec.options)
+        self.spec = StoreSpec(place.url, dict(spec.options))
+        self.name = place.host
+        self.ordered = options.ordered
+        self._page = page
+        self._backoff = backoff or Backoff(tries=options.retries)
+        self._client = connect(options)
+        speed_up(self._client)
+        speed_up_versions(self._client)
+
+    def versioning(self) -> str:
+        """Say Enabled or Suspended, or Disabled for a bucket that never kept versions."""
+        return str(self._versioning().get("Status") or "Disabled")
+
+    def mfa_delete(self) -> bool:
+        """Tell whether versions can be deleted with a second factor only; S3 allows no lifecycle then."""
+        return bool(self._versioning().get("MFADelete") == "Enabled")
+
+    def object_lock_enabled(self) -> bool:
+        """Tell whether versions of this bucket can be locked at all."""
+        return bool(self._object_lock().get("ObjectLockEnabled") == "Enabled")
+
+    def default_retention(self) -> DefaultRetention | None:
+        """Give the lock that new versions get, if there is one."""
+        rule = self._object_lock().get("Rule", {}).get("DefaultRetention")
+        return DefaultRetention(rule.get("Mode", ""), rule.get("Days"), rule.get("Years")) if rule else None
+
+    def replicated(self) -> bool:
+        """Tell whether the bucket copies its objects to another, so that some may be on their way."""
+        return bool(self._setup(self._client.get_bucket_replication, "replication", _NO_REPLICATION))
+
+    def lifecycle(self) -> dict[str, Any] | None:
+        """Give the lifecycle configuration as boto3 reads it; None if the bucket has none."""
+        ask = self._client.get_bucket_lifecycle_configuration
+        found = self._setup(ask, "lifecycle configuration", _NO_LIFECYCLE)
+        return {name: value for name, value in found.items() if name != "ResponseMetadata"} or None
+
+    def versions(self, prefix: str = "", *, after: str = "", up_to: str = "") -> Iterator[RecordBatch]:
+        """
+        Stream versions and delete markers of keys behind `after` and up to `up_to`, all of a key together.
+
+        A listing that fails half-way, or is not what was asked for, raises. A server that keeps no key order
+        (ordered=no) is listed whole and sorted here, whatever part of it is wanted.
+        """
+        for rows in self.version_rows(prefix, after=after, up_to=up_to):
+            yield version_batch(rows)
+
+    def version_rows(
+        self, prefix: str = "", *, after: str = "", up_to: str = ""
+    ) -> Iterator[list[VersionRow]]:
+        """Give what `versions` gives a page at a time as rows; each list ends with the last row of a key."""
+        asked = Question(self.name, prefix, most=self._page)
+        if self.ordered:
+            pages = version_pages(self._client, asked, self._backoff, after=after)
+            yield from grouped((page.rows for page in pages), after=after, up_to=up_to)
+            return
+        for rows in unordered_versions(self._client, asked, self._backoff):
+            kept = [row for row in rows if row.key > after and (not up_to or row.key <= up_to)]
+            if kept:
+                yield kept
+
+    def next_key(self, prefix: str, after: str) -> str | None:
+        """Give the first key behind a place, as long as it has the prefix; one small request."""
+        page = one_page(self._client, Question(self.name, prefix, most=1), self._backoff, after=after)
+        if not page.rows and page.truncated:
+            raise nonsense(self.name, "a page without a row")
+        return page.rows[0].key if page.rows else None
+
+    def folders(self, prefix: str, after: str) -> list[str]:
+        """Give some folders one step below a prefix and behind a place: those of one page, in key order."""
+        asked = Question(self.name, prefix, delimiter="/", most=self._page)
+        return sorted(one_page(self._client, asked, self._backoff, after=after).folders)
+
+    def uploads(self, prefix: str = "") -> Iterator[RecordBatch]:
+        """Stream the multipart uploads that were begun and not completed."""
+        markers: dict[str, str] = {}
+        seen: set[tuple[str, ...]] = set()
+        while True:
+            answer = self._uploads_page(prefix, markers)
+            found = answer.get("Uploads", [])
+            if not all(one["Key"].startswith(prefix) for one in found):
+                raise nonsense(self.name, "uploads that were not asked for")
+            columns = (
+                [one["Key"] for one in found],
+                [one["UploadId"] for one in found],
+                [to_micros(one["Initiated"]) for one in found],
+            )
+            yield _batch(columns, UPLOADS_SCHEMA)
+            if not answer["IsTruncated"]:
+                return
+            names = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
+            # SeaweedFS orders uploads by their ids alone and gives no key to go on from.
+            markers = {name: answer[said] for name, said in names.items() if answer.get(said)}
+            place = tuple(markers.values())
+            if not place or place in seen:
+                raise nonsense(self.name, "that there are more uploads, but not where")
+            seen.add(place)
+
+    def tags(self, key: str, version_id: str) -> dict[str, str] | None:
+        """Give the tags of one version; None if it is not there any more."""
+        found = self._of_version(self._client.get_object_tagging, key, version_id)
+        return None if found is None else {one["Key"]: one["Value"] for one in found["TagSet"]}
+
+    def lock(self, key: str, version_id: str) -> LockState | None:
+        """Give what may keep one version from being touched; None if it is not there any more."""
+        found = self._of_version(self._client.head_object, key, version_id)
+        if found is None:
+            return None
+        until = found.get("ObjectLockRetainUntilDate")
+        return LockState(
+            legal_hold=found.get("ObjectLockLegalHoldStatus") == "ON",
+            retain_until=until.astimezone(UTC) if until else None,
+            replication_status=found.get("ReplicationStatus") or None,
+            restoring='ongoing-request="true"' in found.get("Restore", ""),
+        )
+
+    def _versioning(self) -> dict[str, Any]:
+        return self._setup(self._client.get_bucket_versioning, "versioning", frozenset())
+
+    def _object_lock(self) -> dict[str, Any]:
+        found = self._setup(self._client.get_object_lock_configuration, "object lock", _NO_LOCK)
+        return dict(found.get("ObjectLockConfiguration", {}))
+
+    def _setup(self, ask: Callable[..., Any], what: str, none: frozenset[str]) -> dict[str, Any]:
+        """Ask how the bucket is set up; the codes that mean "it has none" give nothing."""
+        try:
+            return dict(call(self._backoff, lambda: ask(Bucket=self.name)))
+        except FAILURES as error:
+            if code_of(error) in none:
+                return {}
+            fail(error, f"the {what} of {self.name}")
+
+    def _uploads_page(self, prefix: str, markers: dict[str, str]) -> dict[str, Any]:
+        """
+        Ask for a page of uploads with keys as they are, and encoded only if XML cannot hold them.
+
+        SeaweedFS says that keys are encoded when they are not; a key with a '+' would come out as another.
+        """
+        asked: dict[str, Any] = {"Bucket": self.name, "Prefix": prefix, **markers}
+        try:
+            try:
+                answer: Any = call(self._backoff, lambda: self._client.list_multipart_uploads(**asked))
+            except FAILURES as error:
+                if code_of(error) not in _BROKEN_PAGE:
+                    raise
+                asked["EncodingType"] = "url"
+                answer = _decoded(call(self._backoff, lambda: self._client.list_multipart_uploads(**asked)))
+        except FAILURES as error:
+            fail(error, f"the uploads of {self.name}/{prefix}")
+        if "IsTruncated" not in answer:
+            raise nonsense(self.name, "no listing of uploads")
+        return dict(answer)
+
+    def _of_version(self, ask: Callable[..., T], key: str, version_id: str) -> T | None:
+        """Ask something about one version; None if it is not there any more."""
+        try:
+            return call(self._backoff, lambda: ask(Bucket=self.name, Key=key, VersionId=version_id))
+        except ClientError as error:
+            if code_of(error) in ABSENT:
+                return None
+            fail(error, repr(key))
+        except FAILURES as error:
+            fail(error, repr(key))
+
+
+def version_batch(rows: Sequence[VersionRow]) -> RecordBatch:
+    """Make one batch of versions, which must be all of their keys, with each one's place in its key."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(VersionRow._fields)
+    return _batch([*columns, numbered(rows)], VERSIONS_SCHEMA)
+
+
+_opened: dict[tuple[int, int, str, tuple[tuple[str, str], ...]], VersionedBucket] = {}
+_lock = Lock()
+
+
+def open_bucket(spec: StoreSpec, *, page: int = MOST) -> VersionedBucket:
+    """Open a bucket, or give back the one that this process has open already."""
+    # The process is part of the key: Spark forks its workers, and a forked child must not share sockets.
+    key = (os.getpid(), page, spec.url, tuple(sorted(spec.options.items())))
+    with _lock:
+        if key not in _opened:
+            _opened[key] = VersionedBucket(spec, page=page)
+        return _opened[key]
+
+
+def _batch(columns: Sequence[Any], schema: Any) -> RecordBatch:
+    arrays = [pa.array(column, kind.type) for column, kind in zip(columns, schema, strict=True)]
+    return pa.record_batch(arrays, schema=schema)
+
+
+def _decoded(answer: Any) -> Any:
+    """Undo the encoding of a page of uploads, if the server says that it made one."""
+    if answer.get("EncodingType") != "url":
+        return answer
+    for one in answer.get("Uploads", []):
+        one["Key"] = unquote_plus(one["Key"], errors="strict")
+    if answer.get("NextKeyMarker"):
+        answer["NextKeyMarker"] = unquote_plus(answer["NextKeyMarker"], errors="strict")
+    return answer
