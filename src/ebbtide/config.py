@@ -9,21 +9,28 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_core import ErrorDetails
 
 from ebbtide.errors import ConfigError
 from ebbtide.rules.documents import nearest
+from ebbtide.rules.s3.storage_classes import CHEAPEST_FIRST, STANDARD
+from ebbtide.store.base import StoreSpec
 
 FILE = "ebbtide.toml"
 PREFIX = "EBBTIDE_"
 NOT_SETTINGS = ("EBBTIDE_CONFIG", "EBBTIDE_NOW", "EBBTIDE_TRACEBACK")
 """Variables that are about the call, not about the configuration."""
+_S3_CLASSES = frozenset(
+    {*CHEAPEST_FIRST, STANDARD, "REDUCED_REDUNDANCY", "EXPRESS_ONEZONE", "OUTPOSTS", "SNOW", "FSX_OPENZFS"}
+)
+_LOCATION_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 
 
 class _Section(BaseModel):
@@ -98,11 +105,49 @@ class StoreSettings(_Section):
 
     def options(self) -> dict[str, str]:
         """Give the settings in the form in which stores take them."""
-        given = self.model_dump(exclude_none=True)
+        given = self.model_dump(exclude_none=True, exclude={"url"})
         return {
             name: str(value).lower() if isinstance(value, bool) else str(value)
             for name, value in given.items()
         }
+
+
+class LocationSettings(StoreSettings):
+    """A place to which rules may move objects, and how to reach it."""
+
+    url: str
+    """s3://BUCKET/PREFIX or file:///FOLDER."""
+    profile: str | None = None
+    """Whose credentials to use: a name in the usual AWS files."""
+
+    @property
+    def is_s3(self) -> bool:
+        """Tell whether it is a bucket and no folder."""
+        return self.url.startswith("s3:")
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str) -> str:
+        if not url.startswith(("s3://", "file:///")):
+            raise ValueError("a location is s3://bucket/prefix or file:///folder")
+        return url
+
+
+class BucketSettings(_Section):
+    """Buckets under S3 lifecycle rules."""
+
+    locations: dict[str, LocationSettings] = Field(default_factory=dict)
+    """What a rule may name as StorageClass besides the classes of S3."""
+
+    @field_validator("locations")
+    @classmethod
+    def _check_names(cls, locations: dict[str, LocationSettings]) -> dict[str, LocationSettings]:
+        for name in locations:
+            if name.upper() in _S3_CLASSES:
+                raise ValueError(f"{name} is a storage class of s3 and cannot name a location")
+            if not _LOCATION_NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is no name: use a letter, then letters, digits, '-' and '_'")
+        return locations
 
 
 class Settings(_Section):
@@ -118,11 +163,19 @@ class Settings(_Section):
     plans: PlanSettings = PlanSettings()
     store: StoreSettings = StoreSettings()
     uncommitted: UncommittedSettings = UncommittedSettings()
+    bucket: BucketSettings = BucketSettings()
 
     def database(self, which: str) -> str:
         """Give the URL of the catalog's or the ledger's database."""
         given: str | None = getattr(self, which).url
         return given or f"sqlite:///{self.root.absolute() / which}.db"
+
+    def locations(self) -> dict[str, StoreSpec]:
+        """Give the locations as stores are opened; one without options is reached as [store] says."""
+        return {
+            name: StoreSpec(one.url, one.options() or (self.store.options() if one.is_s3 else {}))
+            for name, one in self.bucket.locations.items()
+        }
 
 
 def load_settings(file: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
@@ -184,8 +237,16 @@ def _explain(error: ErrorDetails, origin: str) -> ConfigError:
     if error["type"] == "extra_forbidden":
         section: Any = Settings
         for part in where[:-1]:
-            section = section.model_fields[part].annotation
+            section = _inside(section, part)
         return ConfigError(
             f"{origin}: unknown setting {name!r}", fix=nearest(where[-1], list(section.model_fields))
         )
-    return ConfigError(f"{origin}: {name} is {error['input']!r}", why=error["msg"].lower(), fix="correct it")
+    why = error["msg"].lower().removeprefix("value error, ")
+    return ConfigError(f"{origin}: {name} is {error['input']!r}", why=why, fix="correct it")
+
+
+def _inside(section: Any, part: str) -> Any:
+    """Go one step into a section; in a table of sections every name has the same kind."""
+    if not hasattr(section, "model_fields"):
+        return get_args(section)[1]
+    return section.model_fields[part].annotation

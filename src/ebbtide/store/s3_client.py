@@ -20,6 +20,7 @@ from botocore.exceptions import (
     EndpointConnectionError,
     HTTPClientError,
     IncompleteReadError,
+    ProfileNotFound,
 )
 from botocore.parsers import ResponseParserError
 
@@ -58,6 +59,8 @@ class S3Options:
     """No, if the server does not list in key order (SeaweedFS): listings are then sorted in memory."""
     delete_page: int = 250
     retries: int = 6
+    profile: str = ""
+    """A profile of the usual AWS files whose credentials to use; none is boto3's own choice."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> S3Options:
@@ -78,7 +81,7 @@ class S3Options:
 
 def _value(name: str, text: str) -> str | bool | int:
     """Read one option as the kind that it is."""
-    if name in ("endpoint", "region"):
+    if name in ("endpoint", "region", "profile"):
         return text
     if name in ("delete_page", "retries"):
         most = 1000 if name == "delete_page" else 50
@@ -92,7 +95,12 @@ def _value(name: str, text: str) -> str | bool | int:
 
 def connect(options: S3Options) -> S3Client:
     """Make a client with the credentials of boto3's chain; retries are ours, so botocore makes none."""
-    session = boto3.session.Session()
+    try:
+        session = boto3.session.Session(profile_name=options.profile or None)
+    except ProfileNotFound:
+        raise ConfigError(
+            f"there is no profile {options.profile!r}", fix="check the AWS configuration files"
+        ) from None
     return session.client(
         "s3",
         endpoint_url=options.endpoint or None,

@@ -1,0 +1,54 @@
+"""`ebb bucket where`: where the versions of a key went."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from ebbtide.bucket.transition.moves import Move, Moves, Stage, bucket_name
+from ebbtide.cli.console import AsJson, print_json, safe, say
+from ebbtide.cli.state import State
+from ebbtide.errors import NotFound
+from ebbtide.report.format import human_bytes
+
+_SHOWN = ("version", "location", "url", "stage", "size", "etag", "modified", "at", "rules", "run")
+
+
+def where(
+    context: typer.Context,
+    bucket: Annotated[str, typer.Argument(help="The bucket, as BUCKET or s3://BUCKET.")],
+    key: Annotated[str, typer.Argument(help="The key that the object had there.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say to which location the versions of a key were moved, when, and by which rule."""
+    state: State = context.obj
+    name = bucket_name(bucket)
+    found = Moves(state.root).where(name, key)
+    if not found:
+        raise NotFound(
+            f"nothing is known of a move of {key!r} out of {name}",
+            why="no run under this state root moved it to a location",
+            fix="check the spelling; an object that was not moved is still in its bucket",
+        )
+    if as_json:
+        print_json([_row(move) for move in found])
+        return
+    for move in found:
+        _show(move)
+
+
+def _row(move: Move) -> dict[str, Any]:
+    return {"bucket": move.bucket, "key": move.key, **{name: getattr(move, name) for name in _SHOWN}}
+
+
+def _show(move: Move) -> None:
+    """Print one move."""
+    say(f"[bold]{safe(move.url)}[/bold]  {human_bytes(move.size)}")
+    rules = ", ".join(move.rules) or "no named rule"
+    done = "moved" if move.stage is Stage.MOVED else "copied"
+    run = "" if move.run is None else f" (run {move.run})"
+    say(f"  location {safe(move.location)}: {done} at {safe(move.at)} by {safe(rules)}{run}")
+    say(f"  version {safe(move.version)}, written {safe(move.modified)}")
+    if move.stage is not Stage.MOVED:
+        say("  the original may still be in the bucket: the run that copied it has not finished")
