@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tests.services.lake import open_lake
+from tests.services.spark import QUICK
 
 from ebbtide.tables.session import SparkOptions, spark_session
 
@@ -17,7 +18,13 @@ def main(folder: Path, master: str) -> None:
         master=master,
         driver_memory="1g",
         shuffle_partitions=3,
-        conf={"spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m", "spark.cores.max": "2"},
+        java_options=QUICK,
+        conf={
+            "spark.driver.host": "127.0.0.1",
+            "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": QUICK,
+            "spark.cores.max": "2",
+        },
     )
     with spark_session(options, cache=folder / "spark") as spark:
         lake = open_lake(spark, folder)

@@ -29,6 +29,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 from tests.services.lake import open_lake
+from tests.services.spark import QUICK
 
 from ebbtide import worker_daemon
 from ebbtide.engine import build, deleting, freezing
@@ -127,7 +128,9 @@ def _after_block(owner: Any, name: str, then: Callable[[], None]) -> None:
 def session(job: dict[str, Any]) -> SparkSession:
     """Borrow the Spark of the tests, or start one."""
     if job["gateway"] is None:
-        options = SparkOptions(master="local[1]", driver_memory="1g", shuffle_partitions=2)
+        options = SparkOptions(
+            master="local[1]", driver_memory="1g", shuffle_partitions=2, java_options=QUICK
+        )
         return start_session(options, cache=Path(job["folder"]) / "spark")
     port, secret = job["gateway"]
     os.environ |= {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}

@@ -10,14 +10,22 @@ from tests.services.seaweed import S3Server
 
 from ebbtide.tables.session import SparkOptions, spark_session
 
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Tests make many small queries and run each once: the quick compiler is the fast one here."""
+
 OPTIONS = SparkOptions(
     master="local[2]",
     driver_memory="1g",
     shuffle_partitions=2,
-    # Tests compile many small queries and run each once: the quick compiler is the fast one here.
-    java_options="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    # Spark's Python workers get their environment when it starts, which may be before the S3 server does.
-    conf={f"spark.executorEnv.{name}": value for name, value in S3Server("").env.items()},
+    java_options=QUICK,
+    conf={
+        # Spark's Python workers get their environment when it starts, which may be before the S3 server does.
+        **{f"spark.executorEnv.{name}": value for name, value in S3Server("").env.items()},
+        # To compile a query takes longer than to interpret it for a handful of rows, and this takes a quarter
+        # off the time of all tests. The cluster, and every `ebb` that tests start, run compiled.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    },
 )
 
 
