@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from ebbtide.bucket.acting import BucketActor
 from ebbtide.bucket.actions.deleter import BucketDeleter
 from ebbtide.bucket.planning import BucketPlanner
 from ebbtide.bucket.rulebook import BucketRules
 from ebbtide.bucket.sources import Source, Sourced, planned_rules, sourced_rules
 from ebbtide.bucket.target import BucketTarget
+from ebbtide.bucket.transition.mover import Mover
 from ebbtide.engine.applying import Applied, ApplyOptions, apply_plan, check_plan
 from ebbtide.engine.deleting import Attempt, Deleter
 from ebbtide.engine.fencing import unfenced_afterwards
@@ -39,6 +41,8 @@ class BucketShop:
     ledger: Ledger
     root: Path
     clock: Clock
+    locations: Mapping[str, StoreSpec] = field(default_factory=dict)
+    """Where transitions can go besides storage classes, by the names that rules give them."""
 
     @property
     def uid(self) -> str:
@@ -48,7 +52,7 @@ class BucketShop:
 
     def sourced(self, source: Source, given: Configuration | None = None) -> Sourced:
         """Read the rules and the versioning of the bucket."""
-        return sourced_rules(self.spec, source, self.rules, given=given)
+        return sourced_rules(self.spec, source, self.rules, given=given, locations=self.locations)
 
 
 def plan_bucket(
@@ -127,8 +131,9 @@ def _target(shop: BucketShop, manifest: Manifest) -> BucketTarget:
     planned = planned_rules(manifest.policy)
     # Rules that came from a file are the plan's own: nobody can ask whether they still are what is meant.
     given = planned.configuration if planned.source is Source.FILE else None
-    return BucketTarget(lambda: shop.sourced(planned.source, given), _deleters(shop.spec, planned))
 
+    def make_deleter(attempt: Attempt) -> Deleter:
+        mover = Mover(shop.spec, attempt, planned.versioning, shop.locations, shop.root, run=manifest.run_id)
+        return BucketActor(BucketDeleter(shop.spec, attempt, planned.versioning), mover)
 
-def _deleters(spec: StoreSpec, planned: Sourced) -> Callable[[Attempt], Deleter]:
-    return lambda attempt: BucketDeleter(spec, attempt, planned.versioning)
+    return BucketTarget(lambda: shop.sourced(planned.source, given), make_deleter)

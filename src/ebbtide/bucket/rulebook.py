@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection, delete, select
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
@@ -19,7 +18,7 @@ from ebbtide.bucket.rulebook_tables import open_database, rules, unusable
 from ebbtide.errors import NotFound
 from ebbtide.rules.instant import Clock, from_micros, system_clock, to_micros
 from ebbtide.rules.s3.configuration import Configuration
-from ebbtide.rules.s3.reading import read_configuration
+from ebbtide.rules.s3.reading import read_checked
 from ebbtide.rules.s3.writing import configuration_hash, configuration_text
 
 
@@ -65,9 +64,7 @@ class BucketRules:
                 f"{url} has no lifecycle configuration (NoSuchLifecycleConfiguration)",
                 fix=f"set one with 'ebb bucket rules set {url} FILE'",
             )
-        document = json.loads(text)
-        # It was checked when it was put: a location that was renamed since must not make it unreadable.
-        return read_configuration(document, locations=_classes(document))
+        return read_checked(json.loads(text))
 
     def delete(self, bucket: str) -> None:
         """Forget the bucket's configuration; it is fine if there is none."""
@@ -108,10 +105,3 @@ class BucketRules:
                 yield connection
         except SQLAlchemyError as broken:
             raise unusable(broken) from broken
-
-
-def _classes(document: Any) -> set[str]:
-    actions = ("Transitions", "NoncurrentVersionTransitions")
-    return {
-        part["StorageClass"] for rule in document["Rules"] for name in actions for part in rule.get(name, ())
-    }

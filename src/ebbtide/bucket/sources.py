@@ -11,9 +11,10 @@ from typing import Any
 
 from ebbtide.bucket.model import Versioning
 from ebbtide.bucket.rulebook import BucketRules
-from ebbtide.errors import NotFound, SafetyStop
+from ebbtide.errors import BadInput, NotFound, SafetyStop
 from ebbtide.rules.s3.configuration import Configuration
-from ebbtide.rules.s3.reading import read_configuration
+from ebbtide.rules.s3.reading import read_checked, read_configuration
+from ebbtide.rules.s3.storage_classes import CHEAPEST_FIRST
 from ebbtide.rules.s3.writing import write_json
 from ebbtide.store.base import StoreSpec
 from ebbtide.store.s3_versions import VersionedBucket, open_bucket
@@ -71,7 +72,21 @@ def sourced_rules(
             fix="switch MFA delete off, or leave the bucket alone",
         )
     configuration = given if given is not None else _read(bucket, source, stored, locations)
+    _check_locations(configuration, locations)
     return Sourced(configuration, source, Versioning(bucket.versioning()))
+
+
+def _check_locations(configuration: Configuration, locations: Collection[str]) -> None:
+    known = {*CHEAPEST_FIRST, *locations}
+    for rule in configuration.enabled:
+        goals = {move.storage_class for move in rule.transitions}
+        goals |= {move.storage_class for move in rule.noncurrent_transitions}
+        for goal in sorted(goals - known):
+            raise BadInput(
+                f"rule {rule.id!r} moves objects to {goal!r}, which is not known here",
+                why="it is no storage class of S3, and no location of that name is configured",
+                fix=f"add [bucket.locations.{goal}] to ebbtide.toml, or correct the rule",
+            )
 
 
 def _read(
@@ -88,8 +103,8 @@ def _read(
     return read_configuration(found, locations=locations)
 
 
-def planned_rules(policy: str, locations: Collection[str] = ()) -> Sourced:
-    """Read back what a plan was made from."""
+def planned_rules(policy: str) -> Sourced:
+    """Read back what a plan was made from; a location that is no longer known is still one of its words."""
     plain: dict[str, Any] = json.loads(policy)
-    configuration = read_configuration(plain["configuration"], locations=locations)
+    configuration = read_checked(plain["configuration"])
     return Sourced(configuration, Source(plain["source"]), Versioning(plain["versioning"]))

@@ -58,7 +58,7 @@ class BucketChoice:
             raise BadInput("--rules and --rules-from are given", fix="leave one of them out")
         if self.file is None and self.source is Source.FILE:
             raise BadInput("--rules-from file wants a file", fix="add --rules FILE")
-        given = None if self.file is None else read_rules_file(self.file)
+        given = None if self.file is None else read_rules_file(state, self.file)
         source = Source.FILE if given is not None else self.source or Source.STORED
         return state.bucket_shop(url).sourced(source, given)
 

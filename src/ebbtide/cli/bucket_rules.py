@@ -42,7 +42,7 @@ def check(
     """Check a configuration as S3 would, without setting it; exits 2 if S3 refuses it."""
     state: State = context.obj
     try:
-        configuration = read_rules_file(file, minimum_size)
+        configuration = read_rules_file(state, file, minimum_size)
     except BadInput as refused:
         if not as_json:
             raise
@@ -70,7 +70,7 @@ def set_rules(
     """Make a configuration the bucket's; it replaces the one before as a whole."""
     state: State = context.obj
     url = bucket_url(bucket)
-    configuration = read_rules_file(file, minimum_size)
+    configuration = read_rules_file(state, file, minimum_size)
     state.bucket_rules.put(url, configuration)
     warnings = configuration_warnings(configuration, now=state.clock())
     if as_json:
@@ -124,10 +124,11 @@ def list_rules(context: typer.Context, as_json: AsJson = False) -> None:
     table("Buckets with rules", ("bucket", "enabled", "updated"), rows)
 
 
-def read_rules_file(name: str, minimum_size: str | None = None) -> Configuration:
+def read_rules_file(state: State, name: str, minimum_size: str | None = None) -> Configuration:
     """Read a configuration from a file whose name tells its format, or from standard input."""
     text, fmt = _standard_input() if name == "-" else (_text(name), _format(name))
-    return read_configuration_text(text, fmt, minimum_size=minimum_size)
+    locations = state.settings.bucket.locations
+    return read_configuration_text(text, fmt, locations=locations, minimum_size=minimum_size)
 
 
 def _format(name: str) -> str:

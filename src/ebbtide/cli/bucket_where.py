@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ebbtide.bucket.transition.moves import Move, Moves, Stage, bucket_name
+from ebbtide.bucket.names import bucket_name
+from ebbtide.bucket.transition.moves import Move, Moves, Stage
 from ebbtide.cli.console import AsJson, print_json, safe, say
 from ebbtide.cli.state import State
 from ebbtide.errors import NotFound
@@ -14,7 +15,10 @@ from ebbtide.report.format import human_bytes
 
 _SHOWN = ("version", "location", "url", "stage", "size", "etag", "modified", "at", "rules", "run")
 
+app = typer.Typer()
 
+
+@app.command()
 def where(
     context: typer.Context,
     bucket: Annotated[str, typer.Argument(help="The bucket, as BUCKET or s3://BUCKET.")],

@@ -70,7 +70,7 @@ def bucket(
 ) -> None:
     """Let lifecycle rules judge versions written by hand: a line for each, in order."""
     state: State = context.obj
-    setting = Setting(read_rules_file(rules, minimum_size), instant(now, state.clock), versioning)
+    setting = Setting(read_rules_file(state, rules, minimum_size), instant(now, state.clock), versioning)
     items = read_lines(read_text(versions), "standard input" if versions == "-" else versions)
     with state.spark(master) as spark, own_errors():
         (verdicts,) = simulate_buckets(spark, [(setting, items)])

@@ -98,7 +98,8 @@ class State:
         from ebbtide.store.base import StoreSpec
 
         spec = StoreSpec(bucket_url(bucket), self.settings.store.options())
-        return BucketShop(spec, self.bucket_rules, self.ledger, self.root, self.clock)
+        locations = self.settings.locations()
+        return BucketShop(spec, self.bucket_rules, self.ledger, self.root, self.clock, locations)
 
     @contextmanager
     def spark(self, master: str | None = None) -> Iterator[SparkSession]:

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from ebbtide.bucket.names import bucket_name
 from ebbtide.bucket.transition.moves import (
     Move,
     Moves,
     Stage,
-    bucket_name,
     others_hold,
     others_withdrew,
 )

@@ -20,7 +20,6 @@ from pathlib import Path
 from threading import Lock
 
 from ebbtide.errors import MetadataError
-from ebbtide.store.address import locate
 
 _FOLDER = "moves"
 _LONG_AGO = timedelta(hours=1)
@@ -144,11 +143,6 @@ def others_withdrew(lines: Iterable[Move], own: Move) -> bool:
 
 def _time(move: Move) -> datetime:
     return datetime.fromisoformat(move.at)
-
-
-def bucket_name(text: str) -> str:
-    """Read the name of a bucket, which may be written as s3://BUCKET."""
-    return locate(text).host if "://" in text else text
 
 
 def _read(file: Path) -> Iterator[Move]:

@@ -51,6 +51,13 @@ def read_configuration_text(
     return read_configuration(plain, locations=locations, minimum_size=minimum_size)
 
 
+def read_checked(document: Any) -> Configuration:
+    """Read what was checked when it was kept; a location that was renamed since does not matter."""
+    actions = ("Transitions", "NoncurrentVersionTransitions")
+    parts = [part for rule in document["Rules"] for name in actions for part in rule.get(name, ())]
+    return read_configuration(document, locations={part["StorageClass"] for part in parts})
+
+
 def _parse(text: str, fmt: str) -> Any:
     if fmt == "xml":
         return xml_to_plain(text)
