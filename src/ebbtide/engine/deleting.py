@@ -135,7 +135,7 @@ class _Deleter:
             results |= {address: self._as_found(result) for address, result in results.items()}
         wanted = [DeleteRequest(address) for address in addresses if address not in results]
         results.update(self._ask_store(wanted))
-        return self.attempt.outcomes(batch, [_settle(results[address], again=again) for address in addresses])
+        return self.attempt.outcomes(batch, [settle(results[address], again=again) for address in addresses])
 
     def _as_found(self, refused: DeleteResult) -> DeleteResult:
         """
@@ -179,7 +179,8 @@ def _refuse(address: str, kept_because: str | None, *, metadata: bool) -> Delete
     return None
 
 
-def _settle(result: DeleteResult, *, again: bool) -> DeleteResult:
+def settle(result: DeleteResult, *, again: bool) -> DeleteResult:
+    """Say of what is not there, if we may have been here before, that it was our own doing."""
     if again and result.outcome is Outcome.ABSENT:
         return DeleteResult(result.key, Outcome.DELETED, _RESUMED)
     return result

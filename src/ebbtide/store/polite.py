@@ -6,9 +6,13 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from threading import Lock
+from typing import TypeVar
 
 from ebbtide.errors import BadInput
 from ebbtide.store.base import DeleteRequest, DeleteResult, Store
+
+T = TypeVar("T")
 
 Seconds = Callable[[], float]
 
@@ -45,15 +49,46 @@ def prefix_of(key: str) -> str:
 
 def spread(requests: Iterable[DeleteRequest]) -> Iterator[DeleteRequest]:
     """Order requests in turns over their prefixes, so that no page falls on one prefix alone."""
-    queues: dict[str, deque[DeleteRequest]] = {}
-    for request in requests:
-        queues.setdefault(prefix_of(request.key), deque()).append(request)
+    return in_turns(requests, lambda request: prefix_of(request.key))
+
+
+def in_turns(things: Iterable[T], prefix: Callable[[T], str]) -> Iterator[T]:
+    """Order things in turns over their prefixes, and those of one prefix as they come."""
+    queues: dict[str, deque[T]] = {}
+    for thing in things:
+        queues.setdefault(prefix(thing), deque()).append(thing)
     turns = deque(queues.values())
     while turns:
         queue = turns.popleft()
         yield queue.popleft()
         if queue:
             turns.append(queue)
+
+
+class Pace:
+    """Keeps all threads of a task together below a rate for each prefix."""
+
+    def __init__(
+        self, rate: float, clock: Seconds = time.monotonic, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        if rate <= 0:
+            raise BadInput(f"at {rate} keys a second nothing is ever deleted", fix="use a rate above 0")
+        self._rate, self._clock, self._sleep = rate, clock, sleep
+        self._buckets: dict[str, TokenBucket] = {}
+        self._lock = Lock()
+
+    def wait(self, keys: Iterable[str]) -> None:
+        """Take the tokens of some keys and wait until the slowest of their prefixes has them."""
+        counts = Counter(map(prefix_of, keys))
+        with self._lock:
+            now = self._clock()
+            waits = [self._bucket(prefix, now).take(count, now) for prefix, count in counts.items()]
+        longest = max(waits, default=0.0)
+        if longest > 0:
+            self._sleep(longest)
+
+    def _bucket(self, prefix: str, now: float) -> TokenBucket:
+        return self._buckets.setdefault(prefix, TokenBucket(self._rate, self._rate, now))
 
 
 def polite_delete(
@@ -70,22 +105,9 @@ def polite_delete(
             f"a rate of {rate_per_prefix} keys a second in pages of {page} deletes nothing",
             fix="use a rate above 0 and pages of 1 or more",
         )
-    buckets: dict[str, TokenBucket] = {}
+    pace = Pace(rate_per_prefix, clock, sleep)
     ordered = list(spread(requests))
     for start in range(0, len(ordered), page):
         part = ordered[start : start + page]
-        wait = _wait_for(part, buckets, rate_per_prefix, clock())
-        if wait > 0:
-            sleep(wait)
+        pace.wait(request.key for request in part)
         yield from store.delete(part)
-
-
-def _wait_for(
-    part: Sequence[DeleteRequest], buckets: dict[str, TokenBucket], rate: float, now: float
-) -> float:
-    """Take the tokens of a page and say how long its slowest prefix must wait."""
-    counts = Counter(prefix_of(request.key) for request in part)
-    return max(
-        buckets.setdefault(prefix, TokenBucket(rate, rate, now)).take(count, now)
-        for prefix, count in counts.items()
-    )

@@ -55,7 +55,7 @@ class Deleter:
         pending = list(keys)
         for _ in self.backoff.attempts():
             answers = self._ask(pending)
-            results.update({key: _result(key, *answers[key]) for key in pending})
+            results.update({key: result_of(key, *answers[key]) for key in pending})
             pending = [key for key in pending if answers[key][0] in BUSY]
             if not pending:
                 break
@@ -92,10 +92,10 @@ class Deleter:
                 ),
             )
         except ClientError as error:
-            refused = _result(key, code_of(error), error.response.get("Error", {}).get("Message", ""))
+            refused = result_of(key, code_of(error), error.response.get("Error", {}).get("Message", ""))
             return self._look_again(refused, etag) if refused.outcome is Outcome.CHANGED else refused
         except FAILURES as error:
-            return _result(key, code_of(error), "")
+            return result_of(key, code_of(error), "")
         return DeleteResult(key, Outcome.DELETED)
 
     def _etag(self, key: str) -> str:
@@ -112,12 +112,12 @@ class Deleter:
         try:
             changed = self._etag(refused.key) != etag
         except FAILURES as error:
-            return _result(refused.key, code_of(error), "")
+            return result_of(refused.key, code_of(error), "")
         return refused if changed else replace(refused, outcome=Outcome.FAILED)
 
 
-def _result(key: str, code: str, message: str) -> DeleteResult:
-    """Turn the store's code into an outcome; no code means deleted."""
+def result_of(key: str, code: str, message: str) -> DeleteResult:
+    """Turn the store's code for one key into an outcome; no code means deleted."""
     if not code:
         return DeleteResult(key, Outcome.DELETED)
     if code in ABSENT:

@@ -1,0 +1,64 @@
+"""Whether a planned item is still what it was: what no real store is easily brought to show."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebbtide.bucket.actions.judging import UNCLEAR, judge, same_moment
+from ebbtide.bucket.actions.planned import Planned
+from ebbtide.bucket.model import Action
+from ebbtide.plan.decision import Outcome
+from ebbtide.store.base import DeleteResult
+from ebbtide.store.s3_version_pages import VersionRow
+
+SECOND = 1_000_000
+
+
+def row(version: str, second: int, *, latest: bool = False) -> VersionRow:
+    return VersionRow("key", version, latest, False, 1, second * SECOND, "etag", "STANDARD")
+
+
+def item(number: int, version: str, second: int, action: Action, newer: int = 0) -> Planned:
+    latest = action == Action.EXPIRE
+    return Planned(number, "key", action, version, "etag", second * SECOND, latest, newer)
+
+
+@pytest.mark.parametrize(
+    ("planned", "seen", "expected"),
+    [
+        pytest.param(5_123_456, 5_123_456, True, id="the same"),
+        pytest.param(5_123_456, 5_123_457, False, id="a microsecond apart"),
+        pytest.param(5_123_456, 5_123_000, True, id="the store knows the millisecond"),
+        pytest.param(5_123_000, 5_124_000, False, id="a millisecond apart"),
+        pytest.param(5_123_456, 5_000_000, True, id="the store knows the second"),
+        pytest.param(5_000_000, 6_000_000, False, id="a second apart"),
+        pytest.param(None, 6_000_000, True, id="the plan knows nothing"),
+    ],
+)
+def test_times_are_compared_as_precisely_as_both_are_known(
+    planned: int | None, seen: int, *, expected: bool
+) -> None:
+    """A listing, an inventory report and a header give the same time at different precisions."""
+    assert expected == same_moment(planned, seen)
+
+
+@pytest.mark.parametrize("latest", [[], [0, 1]])
+def test_a_key_without_one_current_version_is_not_touched(latest: list[int]) -> None:
+    """If the store does not know which version is the current one, none may go; it is tried again."""
+    found = [row(f"v{n}", 9 - n, latest=n in latest) for n in range(3)]
+    planned = [item(0, "v2", 7, Action.DELETE_VERSION)]
+
+    assert {0: DeleteResult("key", Outcome.FAILED, UNCLEAR)} == judge(planned, planned, found)
+
+
+def test_deleted_siblings_count_as_newer_and_what_was_expired_does_not() -> None:
+    """Versions that the run itself deleted still count; a current version that is gone never did."""
+    found = [row("now", 9, latest=True), row("v1", 3)]
+    gone = item(1, "v2", 5, Action.DELETE_VERSION)
+    expired = item(2, "v3", 7, Action.EXPIRE)
+    enough, too_many = (item(n, "v1", 3, Action.DELETE_VERSION, newer=n + 1) for n in (0, 1))
+
+    assert {} == judge([enough], [enough, gone, expired], found)
+    assert [Outcome.CHANGED] == [
+        result.outcome for result in judge([too_many], [too_many, gone, expired], found).values()
+    ]
