@@ -34,6 +34,9 @@ T = TypeVar("T")
 
 SLOW = frozenset({"SlowDown", "ServiceUnavailable", "Throttling", "ThrottlingException", "503", "429"})
 BUSY = SLOW | {"InternalError", "RequestTimeout", "OperationAborted", "500", "502", "504"}
+UNKNOWN_USER = frozenset(
+    {"SignatureDoesNotMatch", "InvalidAccessKeyId", "ExpiredToken", "InvalidToken", "NoCredentialsError"}
+)
 DENIED = frozenset({"AccessDenied", "AllAccessDisabled", "Forbidden", "403"})
 ABSENT = frozenset({"NoSuchKey", "NoSuchVersion", "NotFound", "404"})
 CHANGED = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412"})
@@ -157,5 +160,6 @@ def fail(error: Exception, what: str) -> NoReturn:
             why=f"it answered {code} at every try",
             fix="try again later, or with fewer executors or a lower rate",
         ) from None
-    fix = "check the credentials and the bucket's policy" if code in DENIED else "try again later"
+    refused = code in DENIED | UNKNOWN_USER
+    fix = "check the credentials and the bucket's policy" if refused else "try again later"
     raise StoreError(f"the store failed at {what}", why=f"it answered {code}", fix=fix) from None
