@@ -1,0 +1,162 @@
+"""
+Plan and apply a bucket with many versions on a real S3 server: just the planned changes must be made.
+
+    python -m bench.bucket_whole --versions 100000
+
+What must be done is found by the oracle from a listing with plain boto3, and what was done from another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from tests.services.seaweed import seaweed
+
+from ebbtide.bucket.job import BucketShop, apply_bucket, plan_bucket
+from ebbtide.bucket.model import Action, Version
+from ebbtide.bucket.oracle import evaluate
+from ebbtide.bucket.rulebook import BucketRules
+from ebbtide.bucket.sources import Source
+from ebbtide.engine.applying import ApplyOptions
+from ebbtide.engine.freezing import FreezeOptions
+from ebbtide.ledger.runs import Ledger
+from ebbtide.rules.instant import system_clock
+from ebbtide.rules.s3.configuration import (
+    Configuration,
+    Expiration,
+    Filter,
+    NoncurrentExpiration,
+    Rule,
+)
+from ebbtide.store.base import StoreSpec
+from ebbtide.tables.session import SparkOptions, spark_session
+
+BUCKET = "whole"
+LATER = timedelta(days=10)
+FOLDERS = 100
+RULES = Configuration(
+    (
+        Rule("old", True, Filter(), noncurrent_expiration=NoncurrentExpiration(2, newer=1)),
+        Rule("logs", True, Filter("f1"), expiration=Expiration(days=3)),
+        Rule("older", True, Filter("f2"), noncurrent_expiration=NoncurrentExpiration(5)),
+        Rule("cleaning", True, Filter("f3"), expiration=Expiration(expired_marker=True)),
+    )
+)
+
+
+def fill(client: Any, versions: int) -> None:
+    """Write four versions of each key, and delete every tenth, which leaves a marker."""
+    client.create_bucket(Bucket=BUCKET)
+    client.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    keys = [f"f{number % FOLDERS:02d}/key-{number:07d}" for number in range(versions // 4)]
+
+    def put(key: str) -> None:
+        for number in range(4):
+            client.put_object(Bucket=BUCKET, Key=key, Body=f"{key} {number}".encode())
+        if key.endswith("0"):
+            client.delete_object(Bucket=BUCKET, Key=key)
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(put, keys))
+
+
+def listed(client: Any) -> list[Version]:
+    """List all versions with plain boto3, the newest of a key first."""
+    found = []
+    for page in client.get_paginator("list_object_versions").paginate(Bucket=BUCKET):
+        for kind in ("Versions", "DeleteMarkers"):
+            found += [
+                Version(
+                    one["Key"],
+                    one["VersionId"],
+                    one["LastModified"],
+                    one["IsLatest"],
+                    kind == "DeleteMarkers",
+                    size=one.get("Size"),
+                )
+                for one in page.get(kind, [])
+            ]
+    return found
+
+
+def expected(before: list[Version], now: Any) -> tuple[set[tuple[str, str]], set[str]]:
+    """Let the oracle say which versions go, and which keys get a marker."""
+    verdicts = zip(before, evaluate(RULES, before, now), strict=True)
+    gone, marked = set(), set()
+    for version, verdict in verdicts:
+        if verdict.action is Action.EXPIRE:
+            marked.add(version.key)
+        elif verdict.action is not Action.NONE:
+            gone.add((version.key, version.version_id))
+    return gone, marked
+
+
+def main() -> None:
+    """Fill, plan, apply, compare, print; fail if anything else was changed or anything was left."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--versions", type=int, default=100_000)
+    options = parser.parse_args()
+    seconds: dict[str, float] = {}
+    with tempfile.TemporaryDirectory(prefix="ebbtide-whole-") as place, seaweed(Path(place)) as server:
+        root, client = Path(place), server.client()
+        os.environ.update(server.env)
+        began = time.monotonic()
+
+        def took(step: str) -> None:
+            nonlocal began
+            seconds[step] = round(time.monotonic() - began, 1)
+            began = time.monotonic()
+
+        fill(client, options.versions)
+        took("fill")
+        before = listed(client)
+        took("boto3_list")
+        rules = BucketRules(f"sqlite:///{root}/rules.db")
+        rules.put(BUCKET, RULES)
+        shop = BucketShop(
+            StoreSpec(f"s3://{BUCKET}", server.options),
+            rules,
+            Ledger(f"sqlite:///{root}/ledger.db"),
+            root / "state",
+            lambda: system_clock() + LATER,
+        )
+        with spark_session(SparkOptions(master="local[2]"), cache=root) as spark:
+            took("start")
+            now = shop.clock()
+            manifest = plan_bucket(spark, shop, shop.sourced(Source.STORED), now=now, options=FreezeOptions())
+            took("plan")
+            applied = apply_bucket(spark, shop, manifest, options=ApplyOptions(override_breaker=True))
+            took("apply")
+        after = {(one.key, one.version_id): one for one in listed(client)}
+    gone, marked = expected(before, now)
+    kept = {(one.key, one.version_id) for one in before} - gone
+    markers = {key for (key, version), one in after.items() if (key, version) not in kept}
+    right = kept <= set(after) and marked == markers and len(after) == len(kept) + len(marked)
+    outcomes = {name: tally.objects for name, tally in applied.outcomes.items()}
+    print(
+        json.dumps(
+            {
+                "versions": len(before),
+                "planned": manifest.summary.due.objects,
+                "expected": len(gone) + len(marked),
+                "outcomes": outcomes,
+                "right": right,
+                "seconds": seconds,
+            }
+        )
+    )
+    if not right or manifest.summary.due.objects != len(gone) + len(marked):
+        sys.exit("the bucket is not what it must be")
+
+
+if __name__ == "__main__":
+    main()
