@@ -39,6 +39,8 @@ BUCKET = "bench"
 ROUNDS = 2
 EACH = 5
 """Versions of each key; all but the current one are deleted."""
+WARM = 4
+"""Runs before the clock starts: a wave that is worth measuring does not meet a JVM that has just started."""
 WANTED = 1.5
 WRITERS = 8
 
@@ -111,8 +113,10 @@ def deleter_run(spark: SparkSession, server: S3Server, rows: list[dict[str, Any]
 
 def measure(spark: SparkSession, server: S3Server, keys: int, place: Path) -> tuple[list[float], list[float]]:
     """Let both take turns, and give the deletes a second of each round."""
-    write(server, "warm", 4)
-    deleter_run(spark, server, [row for row in listed(server, "warm") if row["position"]], place / "warm")
+    for turn in range(WARM):
+        write(server, f"warm/{turn}", 20)
+        rows = [row for row in listed(server, f"warm/{turn}") if row["position"]]
+        deleter_run(spark, server, rows, place / f"warm{turn}")
     loops, deleters = [], []
     for turn in range(ROUNDS):
         for kind, rates in (("plain", loops), ("ebb", deleters)):

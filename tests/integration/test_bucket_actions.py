@@ -52,10 +52,12 @@ def proxy(s3_server: S3Server) -> Iterator[FlakyProxy]:
 
 
 def through(store: PlannedBucket, proxy: FlakyProxy, **options: str) -> StoreSpec:
+    """Say how to reach the bucket through a proxy."""
     return StoreSpec(store.spec.url, {**store.spec.options, "endpoint": proxy.endpoint, **options})
 
 
 def bulk(request: Any) -> bool:
+    """Tell whether a request is a page of deletes."""
     return request.method == "POST" and "delete" in request.query
 
 

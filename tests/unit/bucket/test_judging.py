@@ -15,10 +15,12 @@ SECOND = 1_000_000
 
 
 def row(version: str, second: int, *, latest: bool = False) -> VersionRow:
+    """List one version of the key."""
     return VersionRow("key", version, latest, False, 1, second * SECOND, "etag", "STANDARD")
 
 
 def item(number: int, version: str, second: int, action: Action, newer: int = 0) -> Planned:
+    """Plan something for one version of the key."""
     latest = action == Action.EXPIRE
     return Planned(number, "key", action, version, "etag", second * SECOND, latest, newer)
 

@@ -35,7 +35,7 @@ def evaluate(rows: DataFrame, settings: Sequence[Setting]) -> DataFrame:
     """
     Add to each row of an inventory its verdict: action, goal, rule_id, due and held_by.
 
-    And what it was judged by: whether it is `current`, and how many noncurrent versions are `newer`.
+    And what it was judged by: whether it is `current`, and how many noncurrent versions must be `newer`.
     """
     cut = places(settings)
     placed = with_place(rows, cut)
@@ -43,7 +43,28 @@ def evaluate(rows: DataFrame, settings: Sequence[Setting]) -> DataFrame:
     found = with_terms(with_order(placed), known)
     judged = _as_they_are(_judged(_dated(found, _OfTerms(known.terms), settings), settings))
     current = f.col("may_be_current").alias("current")
-    return judged.select(*rows.columns, current, "newer", "action", "goal", "rule_id", "due", "held_by")
+    return judged.select(
+        *rows.columns,
+        current,
+        _needed(settings).alias("newer"),
+        "action",
+        "goal",
+        "rule_id",
+        "due",
+        "held_by",
+    )
+
+
+def _needed(settings: Sequence[Setting]) -> Column:
+    """Give how many newer noncurrent versions the rule asks for that has something done."""
+    rules = [numbered.rule for rules in numbered_rules(settings) for numbered in rules]
+    ends = literal((r.noncurrent_expiration.newer if r.noncurrent_expiration else 0 for r in rules), "int")
+    # Of several transitions of a rule the most demanding counts: it can only make us more careful.
+    moves = literal((max((m.newer for m in r.noncurrent_transitions), default=0) for r in rules), "int")
+    needed = f.when(f.col("_moves"), f.get(moves, _rule(f.col("_due_move")))).otherwise(
+        f.get(ends, f.col("_end_rule"))
+    )
+    return f.when(f.col("may_be_current"), 0).otherwise(f.coalesce(needed, f.lit(0)))
 
 
 def _as_they_are(rows: DataFrame) -> DataFrame:
