@@ -35,11 +35,14 @@ soak: setup ## Run the world machine for SECONDS=600 from SEED=1
 sabotage: setup ## Break Ebbtide in many ways and see that the tests notice each
 	$(BIN)/python -m tests.sabotage
 
-bench: setup ## Measure: memory, an incremental plan against a full one, the anti-join against DuckDB, listing
+bench: setup ## Measure: memory, incremental plans, the anti-join, listing, judging and applying buckets
 	$(BIN)/python -m bench.memory
 	$(BIN)/python -m bench.incremental
 	$(BIN)/python -m bench.subtraction
 	$(BIN)/python -m bench.listing
+	$(BIN)/python -m bench.bucket
+	$(BIN)/python -m bench.bucket_apply
+	$(BIN)/python -m bench.bucket_whole
 
 check: setup ## Lint, formatting, types, import layers, docstrings
 	$(BIN)/ruff check .
