@@ -104,9 +104,6 @@ def test_a_suite_of_lakes_and_buckets(ebb, tmp_path):
 
 def test_a_bucket_from_rules_to_outcomes(ebb, s3_server, bucket, tmp_path):
     """Rules are set, a forecast and a plan say what they do, and apply does it."""
-    options = "\n".join(
-        f'{name} = "{value}"' for name, value in s3_server.options.items() if name == "endpoint"
-    )
     (tmp_path / "ebbtide.toml").write_text(
         f'[store]\nendpoint = "{s3_server.endpoint}"\n'
         "path_style = true\nallow_http = true\nordered = false\n"
