@@ -19,7 +19,6 @@ import time
 from pathlib import Path
 
 import duckdb
-from ebbtide.bucket.inventory.report import read_report
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
@@ -27,6 +26,7 @@ from bench.bucket_inventory import BUCKET, NOW, make_rules, write_report
 from bench.peak import PeakMemory
 from ebbtide.bucket.evaluation.places import Setting
 from ebbtide.bucket.evaluation.verdicts import evaluate
+from ebbtide.bucket.inventory.report import read_report
 from ebbtide.rules.s3.configuration import Configuration, Rule
 from ebbtide.rules.s3.storage_classes import SMALL
 from ebbtide.tables.session import SparkOptions, spark_session

@@ -119,6 +119,9 @@ def test_a_bucket_from_rules_to_outcomes(ebb, s3_server, bucket, tmp_path):
     later = client.head_object(Bucket=bucket, Key="b")["LastModified"].replace(year=2099).isoformat()
     forecast = ebb("bucket", "forecast", target, "--now", later, "--days", "0", "--json")
     plan = ebb("plan", target, "--now", later, "--json")
+    rows = ebb("plan", "show", "latest", "--all", "--json")
+    explained = ebb("explain", target, "b", "--now", later, "--json")
+    unknown = ebb("explain", target, "nothing")
     early = ebb("apply", "latest", "--yes")
     applied = ebb("apply", "latest", "--yes", "--json", "--now", later)
     left = {(key, latest, marker) for key, _, latest, marker in everything(client, bucket)}
@@ -129,6 +132,9 @@ def test_a_bucket_from_rules_to_outcomes(ebb, s3_server, bucket, tmp_path):
         (row["action"], row["rule_id"], row["objects"]) for row in json.loads(forecast[1])
     }
     assert 2 == json.loads(plan[1])["summary"]["due"]["objects"]
+    assert {"expire", "delete_version"} == {json.loads(row)["task"]["action"] for row in rows[1].splitlines()}
+    assert ["none", "delete_version"] == [row["action"] for row in json.loads(explained[1])]
+    assert (2, True) == (unknown[0], "no version and no upload" in unknown[2])
     assert (3, True) == (early[0], "what would be due at 2099" in early[2])
     assert (0, 2) == (applied[0], json.loads(applied[1])["outcomes"]["deleted"]["objects"])
     assert {("logs/a", True, True), ("logs/a", False, False), ("b", True, False)} == left

@@ -95,9 +95,14 @@ def _confirm(manifest: Manifest, *, yes: bool) -> None:
             why="apply asks before it deletes, and standard input is no terminal",
             fix="look at the plan with 'ebb plan show', then apply with --yes",
         )
-    question = (
-        f"Delete {plural(due.objects, 'object')} ({human_bytes(due.bytes)}) of {manifest.target} for good?"
-    )
+    what = f"{plural(due.objects, 'object')} ({human_bytes(due.bytes)}) of {manifest.target}"
+    if is_bucket(manifest.target):
+        actions = ", ".join(
+            f"{tally.label} {count(tally.objects)}" for tally in manifest.summary.by_collector
+        )
+        question = f"Act on {what}: {actions}?"
+    else:
+        question = f"Delete {what} for good?"
     typer.confirm(question, abort=True)
 
 

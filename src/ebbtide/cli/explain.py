@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from typing import Annotated
 
 import typer
 
+from ebbtide.bucket.explaining import explain_key
+from ebbtide.bucket.lines import plain_verdict
+from ebbtide.cli.bucket_plan import BucketChoice, RulesFile, RulesFrom
 from ebbtide.cli.console import AsJson, Master, Now, print_json, safe, say, table
-from ebbtide.cli.state import State, instant, lake_target
+from ebbtide.cli.state import State, instant, is_bucket, lake_target
 from ebbtide.errors import NotFound
 from ebbtide.lake.burials import RunGraveyard
 from ebbtide.lake.explaining import Explanation, explain, explain_garbage
@@ -16,22 +20,35 @@ from ebbtide.lake.metadata.world import world_of
 from ebbtide.lake.rulebook import every_rule
 from ebbtide.report.format import human_bytes
 from ebbtide.rules.instant import format_instant
+from ebbtide.store.s3_versions import open_bucket
 from ebbtide.tables.failures import own_errors
 
 app = typer.Typer()
+_VERDICT = ("action", "storage_class", "rule_id", "due", "held_by")
 
 
 @app.command("explain")
 def explain_object(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(help="lake:REPO")],
-    item: Annotated[str, typer.Argument(help="A key, or a physical address.")],
+    target: Annotated[str, typer.Argument(help="lake:REPO or s3://BUCKET")],
+    item: Annotated[str, typer.Argument(help="A key, or in a lake also a physical address.")],
     now: Now = None,
+    rules_from: RulesFrom = None,
+    rules_file: RulesFile = None,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say why an object goes or stays: every reference to it, and when each lapses."""
+    """
+    Say why an object goes or stays.
+
+    In a lake: every reference to it, and when each lapses. In a bucket: what the rules make of each of its
+    versions and uploads, as they are now.
+    """
     state: State = context.obj
+    if is_bucket(target):
+        choice = BucketChoice(rules_from, rules_file)
+        _explain_in_bucket(state, target, item, choice, instant(now, state.clock), as_json=as_json)
+        return
     name = lake_target(target)
     rules = every_rule(state.catalog, name)
     store = state.catalog.store(name).spec
@@ -56,6 +73,27 @@ def explain_object(
         return
     for explanation in explained:
         show_explanation(explanation)
+
+
+def _explain_in_bucket(
+    state: State, target: str, key: str, choice: BucketChoice, now: datetime, *, as_json: bool
+) -> None:
+    rules = choice.rules(state, target)
+    found = explain_key(open_bucket(state.bucket_shop(target).spec), key, rules, now)
+    if not found:
+        raise NotFound(
+            f"{target} has no version and no upload of {key!r}",
+            fix="check the spelling; 'ebb bucket where' knows what was moved",
+        )
+    if as_json:
+        print_json([plain_verdict(one.item, one.verdict) for one in found])
+        return
+    rows = []
+    for one in found:
+        plain = plain_verdict(one.item, one.verdict)
+        name = plain.get("version_id") or plain.get("upload_id")
+        rows.append((name, *(plain[column] or "" for column in _VERDICT)))
+    table(f"{target}/{key}", ("version or upload", *_VERDICT), rows)
 
 
 def show_explanation(e: Explanation) -> None:

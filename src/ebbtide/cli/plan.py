@@ -204,7 +204,7 @@ def show_summary(manifest: Manifest) -> None:
     )
     due, held = summary.due, summary.held
     say(
-        f"  would delete [bold]{plural(due.objects, 'object')}, {human_bytes(due.bytes)}[/bold]"
+        f"  would {_verb(manifest)} [bold]{plural(due.objects, 'object')}, {human_bytes(due.bytes)}[/bold]"
         f" ({percent(due.objects, summary.known_objects)} of {count(summary.known_objects)} known)"
     )
     for read in summary_of_reading(manifest):
@@ -224,6 +224,10 @@ def show_summary(manifest: Manifest) -> None:
     _tallies("By branch", summary.by_branch)
     _tallies("By age", summary.by_age)
     _tallies("Held because", summary.held_by_reason)
+
+
+def _verb(manifest: Manifest) -> str:
+    return "act on" if is_bucket(manifest.target) else "delete"
 
 
 def summary_of_reading(manifest: Manifest) -> list[str]:
@@ -261,10 +265,18 @@ def _print_row(row: Row, *, as_json: bool) -> None:
         keys = ("address", "decision", "deadline", "reason", "held_by", "paths", "rules", "size", "collector")
         plain = {key: row[key] for key in keys}
         plain["deadline"] = format_instant(row["deadline"])
+        plain |= {"task": row["task"]} if row["task"] else {}
         print(json.dumps(plain, ensure_ascii=False))
         return
     why = row["held_by"] if row["decision"] == Decision.HELD else ", ".join(row["rules"])
+    task = row["task"]
+    # Of a bucket the key is the address; what tells rows apart is the version.
+    rest = f"{_doing(task)}  {task['version']}" if task else row["address"]
     say(
         f"{row['decision']:4}  {human_bytes(row['size']):>10}  {format_instant(row['deadline']):20}"
-        f"  {safe(', '.join(row['paths']) or '(no path)')}  [dim]{safe(why)}  {safe(row['address'])}[/dim]"
+        f"  {safe(', '.join(row['paths']) or '(no path)')}  [dim]{safe(why)}  {safe(rest)}[/dim]"
     )
+
+
+def _doing(task: Row) -> str:
+    return f"{task['action']} to {task['goal']}" if task["goal"] else str(task["action"])

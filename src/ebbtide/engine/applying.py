@@ -102,7 +102,7 @@ def check_plan(manifest: Manifest, target: Target, options: ApplyOptions, now: d
             fix="make a new plan",
         )
     summary = manifest.summary
-    size = PlanSize(summary.due.objects, summary.due.bytes, summary.known_objects)
+    size = PlanSize(summary.deleted.objects, summary.deleted.bytes, summary.known_objects)
     check_breaker(trip_reasons(size, options.limits), override=options.override_breaker)
     target.check_still_meant(manifest)
 

@@ -146,7 +146,7 @@ def _freeze(
         _check_count(folder, counts.due.objects)
         on_step("plan written")
         summary = summarize(counts, PLAN.read(spark, folder.plan), subject.now, decided.known)
-    size = PlanSize(summary.due.objects, summary.due.bytes, summary.known_objects)
+    size = PlanSize(summary.deleted.objects, summary.deleted.bytes, summary.known_objects)
     manifest = Manifest(
         run_id=run_id,
         target=subject.target,

@@ -24,6 +24,10 @@ DELETED_REPOSITORY = "deleted"
 """The collector of a repository that was deleted; it is asked alone, so it is none of the others' list."""
 
 
+MOVED = "transition"
+"""What finds a version that is to go elsewhere: it is due, and nothing of it is lost."""
+
+
 class HoldReason(StrEnum):
     """Why an item that a rule touched is kept."""
 

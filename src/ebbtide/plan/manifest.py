@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from ebbtide.errors import MetadataError
+from ebbtide.plan.decision import MOVED
 from ebbtide.rules.instant import format_instant, parse_instant
 
 FORMAT = 1
@@ -36,6 +37,13 @@ class Summary:
     by_age: tuple[Tally, ...] = ()
     held_by_reason: tuple[Tally, ...] = ()
     by_collector: tuple[Tally, ...] = ()
+
+    @property
+    def deleted(self) -> Tally:
+        """What is deleted: all that is due, but for what only goes elsewhere."""
+        moved = [tally for tally in self.by_collector if tally.label == MOVED]
+        objects = self.due.objects - sum(tally.objects for tally in moved)
+        return Tally("deleted", objects, self.due.bytes - sum(tally.bytes for tally in moved))
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import pytest
 
 from ebbtide.errors import BreakerTripped
 from ebbtide.plan.breaker import BreakerLimits, PlanSize, check_breaker, trip_reasons
+from ebbtide.plan.manifest import Summary, Tally
 
 
 @pytest.mark.parametrize(
@@ -31,3 +32,11 @@ def test_the_breaker_stops_unless_overridden():
     check_breaker([], override=False)
     with pytest.raises(BreakerTripped, match="--override-breaker"):
         check_breaker(["too much"], override=False)
+
+
+def test_what_only_moves_is_not_counted_as_deleted():
+    """A plan that sends everything elsewhere deletes nothing, and the breaker looks at what is deleted."""
+    actions = (Tally("expire", 3, 30), Tally("transition", 7, 70))
+    summary = Summary(Tally("due", 10, 100), Tally("held", 0, 0), 10, by_collector=actions)
+
+    assert Tally("deleted", 3, 30) == summary.deleted
