@@ -19,11 +19,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.services.seaweed import seaweed
-
+from ebbtide.bucket.demonstration import check_bucket, list_versions
+from ebbtide.bucket.embedded import seaweed
 from ebbtide.bucket.job import BucketShop, apply_bucket, plan_bucket
-from ebbtide.bucket.model import Action, Version
-from ebbtide.bucket.oracle import evaluate
 from ebbtide.bucket.rulebook import BucketRules
 from ebbtide.bucket.sources import Source
 from ebbtide.engine.applying import ApplyOptions
@@ -69,37 +67,6 @@ def fill(client: Any, versions: int) -> None:
         list(threads.map(put, keys))
 
 
-def listed(client: Any) -> list[Version]:
-    """List all versions with plain boto3, the newest of a key first."""
-    found = []
-    for page in client.get_paginator("list_object_versions").paginate(Bucket=BUCKET):
-        for kind in ("Versions", "DeleteMarkers"):
-            found += [
-                Version(
-                    one["Key"],
-                    one["VersionId"],
-                    one["LastModified"],
-                    one["IsLatest"],
-                    kind == "DeleteMarkers",
-                    size=one.get("Size"),
-                )
-                for one in page.get(kind, [])
-            ]
-    return found
-
-
-def expected(before: list[Version], now: Any) -> tuple[set[tuple[str, str]], set[str]]:
-    """Let the oracle say which versions go, and which keys get a marker."""
-    verdicts = zip(before, evaluate(RULES, before, now), strict=True)
-    gone, marked = set(), set()
-    for version, verdict in verdicts:
-        if verdict.action is Action.EXPIRE:
-            marked.add(version.key)
-        elif verdict.action is not Action.NONE:
-            gone.add((version.key, version.version_id))
-    return gone, marked
-
-
 def main() -> None:
     """Fill, plan, apply, compare, print; fail if anything else was changed or anything was left."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -118,7 +85,7 @@ def main() -> None:
 
         fill(client, options.versions)
         took("fill")
-        before = listed(client)
+        before = list_versions(client, BUCKET)
         took("boto3_list")
         rules = BucketRules(f"sqlite:///{root}/rules.db")
         rules.put(BUCKET, RULES)
@@ -136,25 +103,13 @@ def main() -> None:
             took("plan")
             applied = apply_bucket(spark, shop, manifest, options=ApplyOptions(override_breaker=True))
             took("apply")
-        after = {(one.key, one.version_id): one for one in listed(client)}
-    gone, marked = expected(before, now)
-    kept = {(one.key, one.version_id) for one in before} - gone
-    markers = {key for (key, version), one in after.items() if (key, version) not in kept}
-    right = kept <= set(after) and marked == markers and len(after) == len(kept) + len(marked)
+        after = list_versions(client, BUCKET)
+    checked = check_bucket(before, after, RULES, now)
+    planned = manifest.summary.due.objects
     outcomes = {name: tally.objects for name, tally in applied.outcomes.items()}
-    print(
-        json.dumps(
-            {
-                "versions": len(before),
-                "planned": manifest.summary.due.objects,
-                "expected": len(gone) + len(marked),
-                "outcomes": outcomes,
-                "right": right,
-                "seconds": seconds,
-            }
-        )
-    )
-    if not right or manifest.summary.due.objects != len(gone) + len(marked):
+    found = {"versions": len(before), "planned": planned, "outcomes": outcomes, "wrong": len(checked.wrong)}
+    print(json.dumps(found | {"seconds": seconds}))
+    if checked.wrong or planned != checked.gone + checked.marked:
         sys.exit("the bucket is not what it must be")
 
 

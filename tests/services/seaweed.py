@@ -3,136 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import socket
-import subprocess
-import sysconfig
-import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-import boto3
 import pytest
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
+from ebbtide.bucket.embedded import S3Server, free_ports, seaweed
 
-_ACCESS, _SECRET, _REGION = "ebbtide-test", "no-secret-at-all", "us-east-1"
-_GRACE_SECONDS = 1  # a clean stop takes SeaweedFS 26 seconds
-_READY_SECONDS = 60
-
-
-@dataclass(frozen=True)
-class S3Server:
-    """Where the server listens and how to open stores on it."""
-
-    endpoint: str
-
-    @property
-    def env(self) -> dict[str, str]:
-        """The credentials, as the variables in which boto3 looks for them."""
-        return {
-            "AWS_ACCESS_KEY_ID": _ACCESS,
-            "AWS_SECRET_ACCESS_KEY": _SECRET,
-            "AWS_DEFAULT_REGION": _REGION,
-        }
-
-    @property
-    def options(self) -> dict[str, str]:
-        """The options of a StoreSpec; SeaweedFS lists 'a/b' before 'a.b', which is not key order."""
-        return {"endpoint": self.endpoint, "path_style": "yes", "allow_http": "yes", "ordered": "no"}
-
-    def client(self) -> S3Client:
-        """Make a plain boto3 client, to look at the server behind a store's back."""
-        return boto3.client(
-            "s3",
-            endpoint_url=self.endpoint,
-            region_name=_REGION,
-            aws_access_key_id=_ACCESS,
-            aws_secret_access_key=_SECRET,
-            config=Config(s3={"addressing_style": "path"}, max_pool_connections=16),
-        )
-
-
-def free_ports(count: int) -> list[int]:
-    """Find ports that nobody listens on; all are held until all are found, so none comes twice."""
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-
-
-@contextlib.contextmanager
-def seaweed(folder: Path) -> Iterator[S3Server]:
-    """Run SeaweedFS until the block ends."""
-    config = folder / "s3.json"
-    keys = [{"accessKey": _ACCESS, "secretKey": _SECRET}]
-    config.write_text(
-        json.dumps({"identities": [{"name": "test", "credentials": keys, "actions": ["Admin"]}]})
-    )
-    names = ("master", "volume", "filer", "s3")
-    ports = dict(zip([f"{n}.port{g}" for n in names for g in ("", ".grpc")], free_ports(8), strict=True))
-    settings = {
-        **ports,
-        "dir": folder,
-        "ip": "127.0.0.1",
-        "ip.bind": "127.0.0.1",
-        "filer": "true",
-        "s3": "true",
-        "s3.config": config,
-        "s3.port.iceberg": 0,
-        "s3.port.lance": 0,
-        "volume.max": 500,
-        "master.volumeSizeLimitMB": 64,
-        "master.telemetry": "false",
-    }
-    weed = Path(sysconfig.get_path("scripts")) / "weed"
-    with (folder / "weed.log").open("wb") as log:
-        process = subprocess.Popen(
-            [weed, "server", *(f"-{name}={value}" for name, value in settings.items())],
-            stdout=log,
-            stderr=log,
-            cwd=folder,
-        )
-    try:
-        server = S3Server(f"http://127.0.0.1:{ports['s3.port']}")
-        _wait_until_ready(server, process, folder / "weed.log")
-        yield server
-    finally:
-        _stop(process)
-
-
-def _wait_until_ready(server: S3Server, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until a bucket can be made and written to, which is later than the first answer."""
-    client = server.client()
-    deadline = time.monotonic() + _READY_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            client.create_bucket(Bucket="ready")
-            client.put_object(Bucket="ready", Key="x", Body=b"x")
-            client.delete_bucket(Bucket="ready")
-        except (BotoCoreError, ClientError):
-            time.sleep(0.2)
-        else:
-            return
-    raise RuntimeError(f"SeaweedFS did not start: {log.read_text(errors='replace')[-2000:]}")
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Ask once, wait shortly, then kill: there is nothing to save."""
-    process.terminate()
-    try:
-        process.wait(_GRACE_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+__all__ = ["S3Server", "bucket", "free_ports", "fresh_bucket", "s3_server", "seaweed"]
 
 
 @pytest.fixture(scope="session")

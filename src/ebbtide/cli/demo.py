@@ -37,18 +37,29 @@ from ebbtide.rules.lake_policy_parser import parse_lake_policy
 
 app = typer.Typer()
 MARKER = "made-by-ebb-demo"
+_BUCKET_KEYS = 2_000
 
 
 @app.command()
 def demo(
     folder: Annotated[Path, typer.Option("--folder", help="Where to build the lake.")] = Path("ebbtide-demo"),
     objects: Annotated[int, typer.Option("--objects", min=600, help="How many objects.")] = 201_000,
+    bucket: Annotated[
+        bool, typer.Option("--bucket", help="Tell the story of an S3 bucket, on a server of our own.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Build a lake, plan, explain, apply, check that nothing needed is lost, and write the report."""
     began = time.monotonic()
     state = _fresh_state(folder)
     tell = _Teller(began, silent=as_json)
+    if bucket:
+        from ebbtide.cli.demo_bucket import tell_bucket_story  # noqa: PLC0415 (a lake needs no boto3)
+
+        told = tell_bucket_story(state, folder, min(objects, _BUCKET_KEYS), tell, silent=as_json)
+        if as_json:
+            print_json(told | {"seconds": round(time.monotonic() - began, 1)})
+        return
     tell(f"building a lake of {count(objects)} objects over 60 simulated days in {folder}/")
     with ExitStack() as stack, ThreadPoolExecutor(1) as pool:
         # Building keeps one core busy; Spark starts and warms up on the other.

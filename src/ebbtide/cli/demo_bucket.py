@@ -1,0 +1,96 @@
+"""`ebb demo --bucket`: the whole story on an S3 bucket that is made for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from ebbtide.bucket.demonstration import BUCKET, RULES, check_bucket, fill_bucket, list_versions
+from ebbtide.bucket.embedded import seaweed
+from ebbtide.bucket.explaining import explain_key
+from ebbtide.bucket.job import BucketShop, apply_bucket, plan_bucket
+from ebbtide.bucket.lines import plain_verdict
+from ebbtide.bucket.sources import Source
+from ebbtide.cli.console import progress
+from ebbtide.cli.plan import show_summary
+from ebbtide.cli.report import report_data
+from ebbtide.cli.state import State
+from ebbtide.errors import LiveObjectMissing
+from ebbtide.report.format import count, human_bytes
+from ebbtide.report.page import render
+from ebbtide.rules.instant import system_clock
+from ebbtide.rules.s3.reading import read_configuration_text
+from ebbtide.store.base import StoreSpec
+from ebbtide.store.s3_versions import open_bucket
+
+LATER = timedelta(days=40)
+"""What the server writes is of today; the story is told as if this long had passed."""
+
+_CONFIG = """\
+root = ".ebbtide"
+[store]
+endpoint = "{endpoint}"
+path_style = true
+allow_http = true
+ordered = false
+[breaker]
+max_delete_fraction = 1.0
+"""
+
+
+def tell_bucket_story(
+    state: State, folder: Path, keys: int, tell: Callable[[str], None], *, silent: bool
+) -> dict[str, Any]:
+    """Start a server, fill a bucket, plan, explain, apply, and check by a listing what was done."""
+    data = folder / "server"
+    data.mkdir()
+    tell("starting an S3 server (SeaweedFS) on 127.0.0.1")
+    with seaweed(data) as server:
+        os.environ.update(server.env)
+        (folder / "ebbtide.toml").write_text(_CONFIG.format(endpoint=server.endpoint), encoding="utf-8")
+        client = server.client()
+        for event in fill_bucket(client, keys):
+            tell(f"  {event}")
+        configuration = read_configuration_text(RULES, "json")
+        state.bucket_rules.put(BUCKET, configuration)
+        tell(f"setting the rules (ebb bucket rules set s3://{BUCKET} rules.json)")
+        for line in RULES.splitlines():
+            tell(f"  {line}")
+        before = list_versions(client, BUCKET)
+        spec = StoreSpec(f"s3://{BUCKET}", state.settings.store.options())
+        shop = BucketShop(spec, state.bucket_rules, state.ledger, state.root, lambda: system_clock() + LATER)
+        rules, now = shop.sourced(Source.STORED), shop.clock()
+        with state.spark() as spark, progress() as bars:
+            tell(f"planning, {LATER.days} days later (ebb plan s3://{BUCKET})")
+            manifest = plan_bucket(
+                spark, shop, rules, now=now, options=state.freeze_options, on_progress=bars
+            )
+            if not silent:
+                show_summary(manifest)
+            key = "data/table-1/00001.parquet"
+            tell(f"explaining one key (ebb explain s3://{BUCKET} {key})")
+            for one in explain_key(open_bucket(spec), key, rules, now):
+                plain = plain_verdict(one.item, one.verdict)
+                tell(f"  {plain['version_id']}: {plain['action']} {plain['rule_id'] or ''}")
+            tell(f"applying {count(manifest.summary.due.objects)} actions (ebb apply {manifest.run_id})")
+            options = state.apply_options(override_breaker=False)
+            applied = apply_bucket(spark, shop, manifest, options=options, on_progress=bars)
+        tell("checking, by a plain listing and without the pipeline, that just this was done")
+        checked = check_bucket(before, list_versions(client, BUCKET), configuration, now)
+    if checked.wrong:
+        raise LiveObjectMissing(
+            f"{len(checked.wrong)} versions are not as they must be, first: {checked.wrong[0]}",
+            fix="this is a defect of Ebbtide: please report it",
+        )
+    page = folder / "report.html"
+    page.write_text(render(report_data(state, manifest.run_id)), encoding="utf-8")
+    tell(
+        f"  {count(checked.kept)} versions kept, {count(checked.gone)} gone, {count(checked.marked)} markers"
+    )
+    tell(f"wrote {page}")
+    freed = applied.freed
+    tell(f"[bold]done: {human_bytes(freed.bytes)} in {count(freed.objects)} actions; nothing else[/bold]")
+    return {"run_id": manifest.run_id, "outcomes": applied.outcomes, "checked": checked, "report": str(page)}
