@@ -15,6 +15,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pytest
 from botocore.exceptions import ClientError
+from tests.services.bucket_plan import ROWS
 from tests.services.seaweed import S3Server, fresh_bucket
 
 from ebbtide.bucket.model import Versioning
@@ -30,29 +31,6 @@ if TYPE_CHECKING:
 RUN = 7
 COLD, NEAR, FAR, FOLDER = "COLD", "NEAR", "FAR", "FOLDER"
 """Another bucket, a prefix of the same one, another server (by its name), a folder."""
-
-_TASK = pa.struct(
-    [
-        ("action", pa.string()),
-        ("version", pa.string()),
-        ("etag", pa.string()),
-        ("latest", pa.bool_()),
-        ("newer", pa.int32()),
-        ("goal", pa.string()),
-    ]
-)
-_ROWS = pa.schema(
-    [
-        ("hash", pa.int64()),
-        ("address", pa.string()),
-        ("rules", pa.list_(pa.string())),
-        ("size", pa.int64()),
-        ("created", pa.timestamp("us", tz="UTC")),
-        ("wave", pa.int32()),
-        ("task", _TASK),
-        ("kept_because", pa.string()),
-    ]
-)
 
 
 @dataclass(frozen=True)
@@ -185,7 +163,7 @@ def place_of(url: str) -> tuple[str, str]:
 
 def batch(rows: list[dict[str, Any]]) -> Any:
     """Make a batch of plan rows."""
-    return pa.RecordBatch.from_pylist(rows, _ROWS)
+    return pa.RecordBatch.from_pylist(rows, ROWS)
 
 
 @dataclass(frozen=True)

@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
-
 from ebbtide.bucket.sources import Sourced
 from ebbtide.engine.deleting import Attempt, Deleter
-from ebbtide.engine.layout import RunFolder
+from ebbtide.engine.fencing import Unfenced
 from ebbtide.errors import BadInput, StalePlan
 from ebbtide.plan.manifest import Manifest
-from ebbtide.tables.contracts import NEWLY_REFERENCED
-
-_SEQUENCE = 0
 
 
 @dataclass(frozen=True)
-class BucketTarget:
+class BucketTarget(Unfenced):
     """
     A bucket with its rules.
 
@@ -42,26 +37,6 @@ class BucketTarget:
             raise _stale(f"{manifest.target} or its rules are gone: {broken.what}") from broken
         if now.policy_hash != manifest.policy_hash:
             raise _stale(f"the rules or the versioning of {manifest.target} were changed")
-
-    def sequence(self) -> int:
-        """Give the same number always; see the class."""
-        return _SEQUENCE
-
-    def fence(self, manifest: Manifest) -> int:  # noqa: ARG002 (see the class)
-        """Close nothing; see the class for why that is safe."""
-        return _SEQUENCE
-
-    def unfence(self, manifest: Manifest) -> None:
-        """Open nothing, for nothing was closed."""
-
-    def newly_referenced(
-        self,
-        spark: SparkSession,
-        manifest: Manifest,  # noqa: ARG002 (see the class)
-        folder: RunFolder,  # noqa: ARG002 (see the class)
-    ) -> DataFrame:
-        """Find nothing; see the class for why that is safe."""
-        return NEWLY_REFERENCED.read(spark)
 
 
 def _stale(what: str) -> StalePlan:

@@ -14,9 +14,11 @@ from typing import Protocol
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from ebbtide.engine.layout import RunFolder
 from ebbtide.plan.manifest import Manifest
+from ebbtide.tables.contracts import NEWLY_REFERENCED
 
 _POLL_SECONDS = 0.1
 _POLLS = 100
@@ -67,3 +69,31 @@ def _is_idle(spark: SparkSession, sleep: Callable[[float], None]) -> bool:
     except (PySparkException, Py4JError, OSError, AttributeError):
         return False
     return False
+
+
+class Unfenced:
+    """
+    A target to which nothing can come to refer, so that there is nothing to close and nothing to look for.
+
+    Whoever is one says in its own words why that is so.
+    """
+
+    def sequence(self) -> int:
+        """Give the same number always."""
+        return 0
+
+    def fence(self, manifest: Manifest) -> int:  # noqa: ARG002 (nothing is closed)
+        """Close nothing."""
+        return 0
+
+    def unfence(self, manifest: Manifest) -> None:
+        """Open nothing, for nothing was closed."""
+
+    def newly_referenced(
+        self,
+        spark: SparkSession,
+        manifest: Manifest,  # noqa: ARG002 (nothing is looked for)
+        folder: RunFolder,  # noqa: ARG002 (nothing is looked for)
+    ) -> DataFrame:
+        """Find nothing."""
+        return NEWLY_REFERENCED.read(spark)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
-
 from ebbtide.engine.deleting import Attempt, Deleter, store_deleter
-from ebbtide.engine.layout import RunFolder
+from ebbtide.engine.fencing import Unfenced
 from ebbtide.errors import StalePlan
 from ebbtide.lake.catalog.catalog import Catalog
 from ebbtide.lake.catalog.model import RetiredRepository
@@ -16,13 +14,10 @@ from ebbtide.lake.catalog.repositories import overlap
 from ebbtide.plan.manifest import Manifest
 from ebbtide.rules.instant import format_instant
 from ebbtide.store.base import StoreSpec
-from ebbtide.tables.contracts import NEWLY_REFERENCED
-
-_SEQUENCE = 0
 
 
 @dataclass(frozen=True)
-class RetiredTarget:
+class RetiredTarget(Unfenced):
     """
     A repository that the catalog has forgotten but for where it was.
 
@@ -54,26 +49,6 @@ class RetiredTarget:
         for living in self.catalog.repositories():
             if overlap(living.namespace, found.namespace):
                 raise _stale(f"repository {living.name!r} has the namespace {living.namespace} now")
-
-    def sequence(self) -> int:
-        """Give the same number always: nothing can come to refer to the objects."""
-        return _SEQUENCE
-
-    def fence(self, manifest: Manifest) -> int:  # noqa: ARG002 (see the class)
-        """Close nothing; see the class for why that is safe."""
-        return _SEQUENCE
-
-    def unfence(self, manifest: Manifest) -> None:
-        """Open nothing, for nothing was closed."""
-
-    def newly_referenced(
-        self,
-        spark: SparkSession,
-        manifest: Manifest,  # noqa: ARG002 (see the class)
-        folder: RunFolder,  # noqa: ARG002 (see the class)
-    ) -> DataFrame:
-        """Find nothing; see the class for why that is safe."""
-        return NEWLY_REFERENCED.read(spark)
 
 
 def find_retired(catalog: Catalog, uid: str) -> RetiredRepository | None:
