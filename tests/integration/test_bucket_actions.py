@@ -75,7 +75,7 @@ def test_noncurrent_versions_are_deleted_and_the_current_one_stays(versioned: Pl
     assert three[:1] + other == versioned.everything()
 
 
-def test_an_object_is_expired_by_a_delete_marker_and_never_by_two(versioned: PlannedBucket) -> None:
+def test_row_31_an_object_is_expired_by_a_delete_marker_and_never_by_two(versioned: PlannedBucket) -> None:
     """Expiring adds a delete marker; doing so again, or resuming, adds none (row 31)."""
     rows = [one.row(Action.EXPIRE) for one in versioned.put("key", "1")]
 
@@ -190,7 +190,7 @@ def test_a_version_that_was_promoted_is_never_deleted(versioned: PlannedBucket) 
     assert [(found[1].version, True)] == contents(versioned.everything())
 
 
-def test_an_object_that_was_overwritten_is_not_expired(versioned: PlannedBucket) -> None:
+def test_row_30_an_object_that_was_overwritten_is_not_expired(versioned: PlannedBucket) -> None:
     """A new version on top is not what was planned to expire."""
     rows = [one.row(Action.EXPIRE) for one in versioned.put("key", "1")]
     now = versioned.put("key", "1")
