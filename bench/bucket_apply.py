@@ -99,7 +99,7 @@ def deleter_run(spark: SparkSession, server: S3Server, rows: list[dict[str, Any]
     make = partial(BucketDeleter, StoreSpec(f"s3://{BUCKET}", server.options), versioning=Versioning.ENABLED)
     options = DeleteOptions(rate_per_prefix=1e9)
     began = time.monotonic()
-    done = delete_rows(planned, make, options, 0, system_clock(), resumed=False)
+    done = delete_rows(planned, make, options, 0, system_clock(), resumed=False, in_order=True)
     done.write.parquet(str(place))
     seconds = time.monotonic() - began
     outcomes = {

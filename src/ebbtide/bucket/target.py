@@ -25,6 +25,11 @@ class BucketTarget(Unfenced):
     """Reads the rules and the state of the bucket as they are now."""
     make_deleter: Callable[[Attempt], Deleter]
 
+    @property
+    def in_order(self) -> bool:
+        """Always: versions are listed once more before they go, and a page lists neighbours."""
+        return True
+
     def deleter(self, attempt: Attempt) -> Deleter:
         """Make what acts on the rows of a wave on the executors."""
         return self.make_deleter(attempt)

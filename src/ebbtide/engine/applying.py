@@ -43,6 +43,11 @@ _OPEN_TRIES = 2
 class Target(Fenceable, Protocol):
     """What apply asks of a front door about the thing it deletes from."""
 
+    @property
+    def in_order(self) -> bool:
+        """Tell whether a deleter gets neighbours together, because it looks at them together."""
+        return False
+
     def deleter(self, attempt: Attempt) -> Deleter:
         """Make what deletes the rows of a wave on the executors."""
 
@@ -269,6 +274,7 @@ class _Waves:
             attempt,
             self.clock(),
             resumed=resumed,
+            in_order=self.target.in_order,
         )
         place = self.folder.outcomes(wave, attempt)
         OUTCOMES.write(outcomes, place)

@@ -93,14 +93,19 @@ def delete_rows(
     now: datetime,
     *,
     resumed: bool,
+    in_order: bool = False,
 ) -> DataFrame:
-    """Delete a wave's rows (lazily: the write of the outcomes drives it)."""
+    """
+    Delete a wave's rows (lazily: the write of the outcomes drives it).
+
+    They are dealt to tasks by their hashes, so that each presses on all prefixes a little; or `in_order`, by
+    their addresses, for a deleter that looks at neighbours together.
+    """
     tasks = options.tasks or rows.sparkSession.sparkContext.defaultParallelism
-    spread = rows.select(
-        "hash", "address", "rules", "size", "created", "wave", "task", "kept_because"
-    ).repartition(tasks, "hash")
+    wanted = rows.select("hash", "address", "rules", "size", "created", "wave", "task", "kept_because")
+    dealt = wanted.repartitionByRange(tasks, "address") if in_order else wanted.repartition(tasks, "hash")
     skew = to_micros(now) - to_micros(system_clock())
-    done = spread.mapInArrow(deleter(Attempt(options, tasks, skew, resumed)), OUTCOMES.schema)
+    done = dealt.mapInArrow(deleter(Attempt(options, tasks, skew, resumed)), OUTCOMES.schema)
     return done.withColumn("attempt", f.lit(attempt).cast("int"))
 
 

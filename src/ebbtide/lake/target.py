@@ -32,6 +32,11 @@ class LakeTarget:
         """Where the repository's objects are."""
         return self.catalog.store(self.name).spec
 
+    @property
+    def in_order(self) -> bool:
+        """Never: each object is deleted for itself."""
+        return False
+
     def deleter(self, attempt: Attempt) -> Deleter:
         """Delete data objects, never metadata: commits are read as long as the repository is there."""
         return store_deleter(self.store, attempt)

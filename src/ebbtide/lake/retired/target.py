@@ -33,6 +33,11 @@ class RetiredTarget(Unfenced):
         """Where the repository's objects are."""
         return self.catalog.retired_store(self.uid).spec
 
+    @property
+    def in_order(self) -> bool:
+        """Never: each object is deleted for itself."""
+        return False
+
     def deleter(self, attempt: Attempt) -> Deleter:
         """Delete metadata too: nobody reads the commits of a repository that the catalog does not know."""
         return store_deleter(self.store, attempt, metadata=True)
