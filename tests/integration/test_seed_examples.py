@@ -7,6 +7,7 @@ import sys
 from contextlib import nullcontext
 
 import pytest
+from tests.services.spark import QUICK
 
 from ebbtide.cli.main import run
 from ebbtide.cli.state import State
@@ -78,7 +79,11 @@ def real_ebb(tmp_path):
             capture_output=True,
             text=True,
             check=False,
-            env={**os.environ, "EBBTIDE_SPARK__SHUFFLE_PARTITIONS": "2"},
+            env={
+                **os.environ,
+                "EBBTIDE_SPARK__SHUFFLE_PARTITIONS": "2",
+                "EBBTIDE_SPARK__JAVA_OPTIONS": QUICK,
+            },
         )
         return done.returncode, done.stdout, done.stderr
 

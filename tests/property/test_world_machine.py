@@ -8,7 +8,7 @@ import pytest
 from tests.machine.generating import many_histories, run_engine
 from tests.machine.judging import judge
 
-HISTORIES = 60
+HISTORIES = 48
 RULES = 7
 """How many rules a machine runs here; most of them plan."""
 SEED = 3
