@@ -76,6 +76,7 @@ def free_ports(count: int) -> list[int]:
 @contextlib.contextmanager
 def seaweed(folder: Path) -> Iterator[S3Server]:
     """Run SeaweedFS until the block ends."""
+    folder = folder.absolute()  # the server works in there, and would look for it below itself
     config = folder / "s3.json"
     keys = [{"accessKey": _ACCESS, "secretKey": _SECRET}]
     config.write_text(
@@ -133,7 +134,7 @@ def _wait_until_ready(server: S3Server, process: subprocess.Popen[bytes], log: P
         else:
             return
     raise EnvironmentProblem(
-        "SeaweedFS did not start", why=log.read_text(errors="replace")[-2000:], fix="see what it says"
+        "SeaweedFS did not start", why=f"its last words are in {log}", fix="see what it says there"
     )
 
 
