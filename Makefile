@@ -27,9 +27,10 @@ demo: setup ## Build a lake, plan, explain, apply, verify and report (the main j
 test: setup ## Run every check and every test
 	$(BIN)/python -m tests.setup
 	$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal -m "not long"
 
-soak: setup ## Run the world machine for SECONDS=600 from SEED=1
+soak: setup ## Run the long tests, then the world machine for SECONDS=600 from SEED=1
+	$(BIN)/python -m pytest -m long
 	$(BIN)/python -m tests.soak --seconds $(SECONDS) --seed $(SEED)
 
 sabotage: setup ## Break Ebbtide in many ways and see that the tests notice each

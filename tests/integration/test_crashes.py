@@ -79,6 +79,7 @@ def test_killed_at_one_step_after_the_other_it_ends_alike(scene, job):
     assert [] == [death for death in deaths if death.wrong]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("job", "moment"), ONE_BY_ONE, ids=lambda part: getattr(part, "name", part))
 def test_killed_once_it_ends_alike(scene, job, moment):
     """Killed once and from the beginning, as `tests.crash_everywhere` does at every moment there is."""

@@ -12,7 +12,7 @@ from ebbtide.lake.simulation import simulate, simulate_histories
 from ebbtide.lake.world_document import world_document
 from ebbtide.rules.instant import parse_instant
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 HISTORIES = 80
 STEPS = 4

@@ -25,7 +25,7 @@ from ebbtide.rules.instant import parse_instant
 from ebbtide.tables.contracts import PLAN
 from ebbtide.tables.digest import table_digest
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.long]
 
 World = dict[str, Any]
 WORLDS = 30
