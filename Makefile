@@ -24,7 +24,7 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup ## Build a lake, plan, explain, apply, verify and report (the main job)
 	$(BIN)/ebb demo
 
-test: setup ## Run every check and every test
+test: setup ## Run every check, and every test but the long ones of make soak
 	$(BIN)/python -m tests.setup
 	$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal -m "not long"

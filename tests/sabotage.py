@@ -232,7 +232,7 @@ SABOTAGES = (
     Sabotage(
         "no preflight",
         "lake/uncommitted/preflight.py",
-        "    if not noted:\n",
+        "    if not note_affected(unmet, folder):\n",
         "    if True:\n",
     ),
     Sabotage(
@@ -268,8 +268,8 @@ SABOTAGES = (
     Sabotage(
         "an earlier run has the last word",
         "lake/uncommitted/state.py",
-        "if known is None or known.run_id < state.run_id:",
-        "if True:",
+        "if known is not None and known.run_id >= state.run_id:",
+        "if False:",
     ),
     Sabotage(
         "trust an altered state",
