@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+
+from ebbtide.bucket.demonstration import list_versions
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -20,11 +21,5 @@ def put_all(client: S3Client, bucket: str, keys: list[str]) -> None:
 
 def everything(client: S3Client, bucket: str) -> set[tuple[Any, ...]]:
     """List all versions and markers: key, version id, whether latest, and whether it is a marker."""
-    return set(_versions(client, bucket))
-
-
-def _versions(client: S3Client, bucket: str) -> Iterator[tuple[Any, ...]]:
-    for page in client.get_paginator("list_object_versions").paginate(Bucket=bucket):
-        for kind in ("Versions", "DeleteMarkers"):
-            for one in page.get(kind, []):
-                yield one["Key"], one["VersionId"], one["IsLatest"], kind == "DeleteMarkers"
+    found = list_versions(client, bucket)
+    return {(*name, one.is_latest, one.is_delete_marker) for name, one in found.items()}

@@ -65,15 +65,15 @@ def read_item(data: Any, where: str) -> Version | Upload:
     return _upload(data, where) if kind == "upload" else _version(data, where)
 
 
-def check_items(items: Iterable[Version | Upload], name: str) -> None:
+def check_items(items: Iterable[Version | Upload], where: str) -> None:
     """Refuse an item that is given twice: the two could not be told apart."""
     seen = set[tuple[str, ...]]()
     for item in items:
-        of_upload = isinstance(item, Upload)
-        identity = ("upload", item.key, item.upload_id) if of_upload else ("", item.key, item.version_id)  # type: ignore[union-attr]
+        name = item.upload_id if isinstance(item, Upload) else item.version_id
+        kind = "upload" if isinstance(item, Upload) else "version"
+        identity = kind, item.key, name
         if identity in seen:
-            what = f"upload {identity[2]!r}" if of_upload else f"version {identity[2]!r}"
-            raise WorldError(f"{name}: {what} of {item.key!r} is given twice", fix="give each once")
+            raise WorldError(f"{where}: {kind} {name!r} of {item.key!r} is given twice", fix="give each once")
         seen.add(identity)
 
 

@@ -47,7 +47,7 @@ class BucketPlanner:
         self.on_step("standings written")
         return Decided(
             Layers(place),
-            {"versioning": str(self.rules.versioning), "listed_versions": versions.count()},
+            {"versioning": str(self.rules.versioning)},
             (*warnings, *configuration_warnings(self.rules.configuration, now=self.now)),
             without_buried=True,
         )

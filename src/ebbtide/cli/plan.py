@@ -242,8 +242,8 @@ def summary_of_reading(manifest: Manifest) -> list[str]:
         branches = plural(read["swept_branches"], "branch", "branches")
         lines.append(f"listed {plural(read['listed_partitions'], 'partition')} of {branches}")
         lines += [f"clean run: {why}" for why in read["clean_because"]]
-    if "listed_versions" in read:
-        listed = plural(read["listed_versions"], "version")
+    if "versioning" in read:
+        listed = plural(manifest.summary.known_objects, "version")
         lines.append(f"read {listed} that rules can match; versioning is {read['versioning'].lower()}")
     if "own_objects" in read:
         listed, own = plural(read["listed_objects"], "object"), count(read["own_objects"])

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from ebbtide.bucket.evaluation.places import Place, Setting, TagSet, places
+from ebbtide.bucket.evaluation.places import Place, Setting, TagSet
 from ebbtide.bucket.evaluation.terms import (
     Terms,
     current_terms,
@@ -75,9 +75,11 @@ def has_many_tag_sets(place: Place) -> bool:
     return len(place.tag_sets) > FEW_TAG_SETS
 
 
-def classes(settings: Sequence[Setting], seen: Mapping[int, Sequence[Signature]] | None = None) -> Classes:
+def classes(
+    settings: Sequence[Setting], places: list[Place], seen: Mapping[int, Sequence[Signature]]
+) -> Classes:
     """Add up the terms of all classes; `seen` has the signatures that occur in places with many tag sets."""
-    found = Classes(*_laid_out(settings, seen or {}))
+    found = Classes(places, _laid_out(places, seen))
     numbers: dict[Terms, int] = {Terms(): 0}
     for place, dimensions in zip(found.places, found.dimensions, strict=True):
         minimum = settings[place.world].configuration.minimum_size
@@ -91,18 +93,15 @@ def classes(settings: Sequence[Setting], seen: Mapping[int, Sequence[Signature]]
     return found
 
 
-def _laid_out(
-    settings: Sequence[Setting], seen: Mapping[int, Sequence[Signature]]
-) -> tuple[list[Place], list[Dimensions]]:
-    found = places(settings)
-    return found, [
+def _laid_out(places: Sequence[Place], seen: Mapping[int, Sequence[Signature]]) -> list[Dimensions]:
+    return [
         Dimensions(
             place.sizes,
             tuple(seen.get(number, [()])) if has_many_tag_sets(place) else signatures(place),
             SOURCES if place.has_transitions else SOURCES[:1],
             place.ranks,
         )
-        for number, place in enumerate(found)
+        for number, place in enumerate(places)
     ]
 
 

@@ -39,7 +39,7 @@ def evaluate(rows: DataFrame, settings: Sequence[Setting]) -> DataFrame:
     """
     cut = places(settings)
     placed = with_place(rows, cut)
-    known = classes(settings, seen_signatures(placed, cut))
+    known = classes(settings, cut, seen_signatures(placed, cut))
     found = with_terms(with_order(placed), known)
     judged = _as_they_are(_judged(_dated(found, _OfTerms(known.terms), settings), settings))
     current = f.col("may_be_current").alias("current")
