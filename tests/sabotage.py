@@ -4,7 +4,7 @@ Break Ebbtide on purpose, one way at a time, and see that the tests notice.
 
     python -m tests.sabotage [NAME ...]
 
-Each sabotage is made in a scratch copy of the working tree; then the fast tests run there until one fails.
+Each sabotage is made in a scratch copy of the working tree; then its tests run there until one fails.
 The run fails if any sabotage survives: that is a missing test. So it does if a text is no longer in the code.
 """
 
@@ -38,6 +38,17 @@ FAST = (
     "tests/integration/test_uncommitted.py",
     "tests/incidents",
 )
+BUCKET = (
+    "tests/unit/bucket",
+    "tests/property/test_bucket_equals_oracle.py",
+    "tests/integration/test_bucket_order.py",
+    "tests/integration/test_looking_again.py",
+    "tests/integration/test_bucket_actions.py",
+    "tests/contract/store/test_s3_versions.py",
+    "tests/integration/test_bucket_job.py",
+    "tests/integration/test_bucket_trouble.py",
+)
+"""What runs for sabotages of what is done to buckets, which no test of a lake would notice."""
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
@@ -49,6 +60,7 @@ class Sabotage:
     module: str
     good: str
     bad: str
+    tests: tuple[str, ...] = FAST
 
     def make(self, package: Path) -> None:
         """Break a copy of the package."""
@@ -319,6 +331,83 @@ SABOTAGES = (
         "            self._check_uploaded(found, key, address, size)\n            entry",
         "            entry",
     ),
+    Sabotage(
+        "delete a version that came to be current",
+        "bucket/actions/judging.py",
+        "top = item.latest or item.action in {Action.EXPIRE, Action.REMOVE_DELETE_MARKER}",
+        "top = row.is_latest",
+        BUCKET,
+    ),
+    Sabotage(
+        "a key that has its marker is not done",
+        "bucket/actions/judging.py",
+        "(not found or found[0].is_delete_marker):",
+        "not found:",
+        BUCKET,
+    ),
+    Sabotage(
+        "noncurrent since it was written",
+        "bucket/evaluation/ordering.py",
+        '.otherwise(f.col("_successor"))',
+        '.otherwise(f.col("last_modified"))',
+        BUCKET,
+    ),
+    Sabotage(
+        "the current version counts as a newer one",
+        "bucket/evaluation/ordering.py",
+        'f.col("_place") - 2',
+        'f.col("_place") - 1',
+        BUCKET,
+    ),
+    Sabotage(
+        "two versions of one moment have an order",
+        "bucket/evaluation/ordering.py",
+        "lost = contradicted | orderless | siblings_timeless | twin",
+        "lost = contradicted | orderless | siblings_timeless",
+        BUCKET,
+    ),
+    Sabotage(
+        "a lock keeps nothing",
+        "bucket/evaluation/verdicts.py",
+        'destroys & (f.unix_micros("retain_until") > now)',
+        "f.lit(False)",
+        BUCKET,
+    ),
+    Sabotage(
+        "a look at the first page is enough",
+        "bucket/actions/looking.py",
+        "        if not page.truncated:\n            self._learn(wide=False)",
+        "        if True:\n            self._learn(wide=False)",
+        BUCKET,
+    ),
+    Sabotage(
+        "a listing ends with its first page",
+        "store/s3_version_pages.py",
+        'truncated=root.findtext(f"{space}IsTruncated") == "true"',
+        "truncated=False",
+        BUCKET,
+    ),
+    Sabotage(
+        "delete whatever the content is now",
+        "bucket/actions/requests.py",
+        "self._client.delete_object(**asked, IfMatch=f'\"{etag}\"')",
+        "self._client.delete_object(**asked)",
+        BUCKET,
+    ),
+    Sabotage(
+        "what was in a bucket that vanished is gone",
+        "store/s3_client.py",
+        'ABSENT = frozenset({"NoSuchKey",',
+        'ABSENT = frozenset({"NoSuchBucket", "NoSuchKey",',
+        BUCKET,
+    ),
+    Sabotage(
+        "a run that broke off forgets what it deleted",
+        "engine/applying.py",
+        "if isinstance(broken, StoreError):",
+        "if False:",
+        BUCKET,
+    ),
 )
 
 
@@ -344,7 +433,7 @@ def main() -> None:
 
 
 def caught_by(sabotage: Sabotage | None) -> str:
-    """Run the fast tests on a copy, sabotaged or as it is, and name the first that fails, or nothing."""
+    """Run the tests on a copy, sabotaged or as it is, and name the first that fails, or nothing."""
     with tempfile.TemporaryDirectory(prefix="ebbtide-sabotage-") as place:
         copy = Path(place) / "copy"
         for part in ("src", "tests", "pyproject.toml"):
@@ -355,14 +444,14 @@ def caught_by(sabotage: Sabotage | None) -> str:
                 shutil.copy(source, copy / part)
         if sabotage:
             sabotage.make(copy / PACKAGE)
-        return _first_failure(copy)
+        return _first_failure(copy, sabotage.tests if sabotage else (*FAST, *BUCKET))
 
 
-def _first_failure(copy: Path) -> str:
+def _first_failure(copy: Path, tests: tuple[str, ...]) -> str:
     """Run pytest in a copy until one test fails; a run that cannot even begin catches nothing."""
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:randomly", "-p", "no:cacheprovider"]
     ended = subprocess.run(
-        [*command, *FAST],
+        [*command, *tests],
         cwd=copy,
         env=os.environ | {"PYTHONPATH": f"{copy / 'src'}{os.pathsep}{copy}"},
         capture_output=True,

@@ -10,6 +10,8 @@ from __future__ import annotations
 import pyarrow.parquet
 from pyspark.daemon import manager
 
+import ebbtide.bucket.actions.deleter
+import ebbtide.bucket.inventory.listing
 import ebbtide.engine.deleting
 import ebbtide.lake.checking
 import ebbtide.lake.lifecycle.outputs
@@ -18,6 +20,8 @@ import ebbtide.lake.lifecycle.visiting
 
 PRELOADED = (
     pyarrow.parquet,
+    ebbtide.bucket.actions.deleter,
+    ebbtide.bucket.inventory.listing,
     ebbtide.engine.deleting,
     ebbtide.lake.checking,
     ebbtide.lake.lifecycle.outputs,

@@ -69,7 +69,7 @@ class FlakyProxy:
     """The proxy: forwards everything, the Host header included, so that signatures stay valid."""
 
     def __init__(self, upstream: str) -> None:
-        self.upstream = urlsplit(upstream).netloc
+        self.move_to(upstream)
         self.requests: list[Request] = []
         self._rules: list[tuple[When, What, list[int]]] = []
         self._lock = threading.Lock()
@@ -106,9 +106,9 @@ class FlakyProxy:
         return rule[1](request, forward) if rule else forward()
 
     def _forward(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Response:
-        """Send the request on as it came."""
+        """Send the request on as it came; a server that is down gives no answer."""
         line = http.client.HTTPConnection(self.upstream, timeout=60)
-        with contextlib.closing(line):
+        with contextlib.closing(line), contextlib.suppress(ConnectionError, http.client.HTTPException):
             line.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
             for name, value in headers.items():
                 if name.lower() not in _HOP_BY_HOP:
@@ -117,6 +117,11 @@ class FlakyProxy:
             line.endheaders(body)
             answer = line.getresponse()
             return Response(answer.status, dict(answer.getheaders()), answer.read())
+        return Response(0, sent=None)
+
+    def move_to(self, upstream: str) -> None:
+        """Send requests to another server from now on."""
+        self.upstream = urlsplit(upstream).netloc
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         """Make the handler class that http.server wants."""

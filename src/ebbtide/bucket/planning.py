@@ -50,6 +50,7 @@ class BucketPlanner:
             {"versioning": str(self.rules.versioning)},
             (*warnings, *configuration_warnings(self.rules.configuration, now=self.now)),
             without_buried=True,
+            in_order=True,
         )
 
     def inventory(self, folder: RunFolder) -> tuple[DataFrame, tuple[str, ...]]:

@@ -23,7 +23,7 @@ from pyspark.sql import functions as f
 from ebbtide.engine.burials import outcome_folders
 from ebbtide.engine.deleting import Attempt, DeleteOptions, Deleter, delete_rows
 from ebbtide.engine.fencing import Fenceable
-from ebbtide.engine.freezing import DIGESTED, OnStep, no_step, wave_of
+from ebbtide.engine.freezing import DIGESTED, OnStep, no_step
 from ebbtide.engine.layout import RunFolder, make_durable, run_folder
 from ebbtide.errors import EbbtideError, MetadataError, PartlyApplied, StalePlan, StoreError
 from ebbtide.ledger.runs import Ledger, RunState
@@ -143,6 +143,8 @@ def apply_plan(
             waves.run()
     except EbbtideError as broken:
         ledger.move(manifest.run_id, RunState.FAILED, error=broken.what)
+        if isinstance(broken, StoreError):
+            _check_nothing_deleted(broken, manifest, _outcomes(spark, root, ledger, manifest))
         raise
     applied = Applied(manifest.run_id, _outcomes(spark, root, ledger, manifest))
     _finish(ledger, manifest, applied)
@@ -166,8 +168,8 @@ def _check_table(
     plan = PLAN.read(spark, folder.plan)
     try:
         # A row in a wave that is never begun would be left behind without a word.
-        dealt = plan.where(~f.col("wave").eqNullSafe(wave_of("hash", manifest.waves))).isEmpty()
-        whole = dealt and table_digest(plan, DIGESTED) == manifest.digest
+        known = f.coalesce(f.col("wave").between(0, manifest.waves - 1), f.lit(False))
+        whole = plan.where(~known).isEmpty() and table_digest(plan, DIGESTED) == manifest.digest
     except (PySparkException, Py4JError) as broken:
         raise _not_as_planned(manifest, "cannot be read") from broken
     if not whole or recorded_hash != manifest.plan_hash:
@@ -200,6 +202,18 @@ def _finish(ledger: Ledger, manifest: Manifest, applied: Applied) -> None:
         why=f"the outcomes say why for each (ebb report {manifest.run_id})",
         fix=f"put that right, then run 'ebb apply {manifest.run_id}' again: it does the rest",
     )
+
+
+def _check_nothing_deleted(broken: StoreError, manifest: Manifest, outcomes: dict[str, Tally]) -> None:
+    """Say of a run that the store broke off, if it has deleted something, that it is partly applied."""
+    deleted = outcomes.get(Outcome.DELETED)
+    if deleted is None:
+        return
+    raise PartlyApplied(
+        f"run {manifest.run_id}: {broken.what}",
+        why=f"{broken.why}; {deleted.objects} of {manifest.summary.due.objects} items were deleted before",
+        fix=f"{broken.fix}, then run 'ebb apply {manifest.run_id}' again: it does the rest",
+    ) from broken
 
 
 def _outcomes(spark: SparkSession, root: Path, ledger: Ledger, manifest: Manifest) -> dict[str, Tally]:

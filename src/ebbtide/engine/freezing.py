@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ebbtide.engine.burials import finished_outcomes, without_buried, write_buried
@@ -33,6 +33,7 @@ OnStep = Callable[[str], None]
 """Called after every durable step; tests crash there."""
 
 DIGESTED = ["hash", "address", "deadline", "paths", "rules", "size", "collector", "task"]
+_BLOCKS_A_WAVE, _MOST_BLOCKS = 8, 2048
 
 
 def no_step(step: str) -> None:
@@ -63,6 +64,8 @@ class Decided:
     """How many items the target has; None if the standings name them all."""
     without_buried: bool = False
     """What earlier runs deleted is not in the standings: a listing has shown what is there."""
+    in_order: bool = False
+    """Neighbours belong into one wave, because who deletes them looks at them together."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,8 @@ def _freeze(
         touched = without_buried(standings.read(spark, TOUCHED), outcomes, most=planned)
     waves = math.ceil(counts.due.objects / options.wave_size)
     with watch(spark, "freezing", on_progress):
-        digest = _write_plan(spark, decisions_at(touched, subject.now), folder, waves)
+        decisions = decisions_at(touched, subject.now)
+        digest = _write_plan(spark, decisions, folder, waves, in_order=decided.in_order)
         _check_count(folder, counts.due.objects)
         on_step("plan written")
         summary = summarize(counts, PLAN.read(spark, folder.plan), subject.now, decided.known)
@@ -170,16 +174,37 @@ def _freeze(
     return manifest
 
 
-def _write_plan(spark: SparkSession, decisions: DataFrame, folder: RunFolder, waves: int) -> str:
+def _write_plan(
+    spark: SparkSession, decisions: DataFrame, folder: RunFolder, waves: int, *, in_order: bool
+) -> str:
     """Write what is due, dealt into waves, and give its digest."""
     if not waves:
         # An empty table needs no job.
         folder.plan.mkdir()
         return EMPTY
     due = decisions.where(f.col("decision") == str(Decision.DUE))
-    dealt = due.withColumn("wave", wave_of("hash", waves))
-    PLAN.write(dealt.repartition(waves, "wave"), folder.plan, partition_by="wave")
+    dealt = _deal_in_blocks(due, waves) if in_order else _deal_by_hash(due, waves)
+    PLAN.write(dealt, folder.plan, partition_by="wave")
     return table_digest(PLAN.read(spark, folder.plan), DIGESTED)
+
+
+def _deal_by_hash(due: DataFrame, waves: int) -> DataFrame:
+    """Spread every wave over all prefixes."""
+    wave = f.pmod(f.col("hash"), f.lit(waves)).cast("int")
+    return due.withColumn("wave", wave).repartition(waves, "wave")
+
+
+def _deal_in_blocks(due: DataFrame, waves: int) -> DataFrame:
+    """
+    Cut the addresses into blocks of neighbours, and give every wave some from all over.
+
+    An address is in one block with all of its rows. So a wave's listings hold little that is not planned, and
+    it still presses on many prefixes.
+    """
+    # The only wave has everything as it is.
+    blocks = max(waves, min(waves * _BLOCKS_A_WAVE, _MOST_BLOCKS)) if waves > 1 else 1
+    cut = due.repartitionByRange(blocks, "address")
+    return cut.withColumn("wave", f.pmod(f.spark_partition_id(), f.lit(waves)))
 
 
 def _check_count(folder: RunFolder, due: int) -> None:
@@ -191,8 +216,3 @@ def _check_count(folder: RunFolder, due: int) -> None:
             why="the standings changed or were damaged in between",
             fix="plan again with --full",
         )
-
-
-def wave_of(address_hash: str, waves: int) -> Column:
-    """Deal by hash: every wave is spread over all prefixes, and the same plan always deals the same way."""
-    return f.pmod(f.col(address_hash), f.lit(max(1, waves))).cast("int")

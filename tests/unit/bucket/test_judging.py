@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebbtide.bucket.actions.judging import UNCLEAR, judge, same_moment
+from ebbtide.bucket.actions.judging import OVERTAKEN, PROMOTED, UNCLEAR, judge, same_moment
 from ebbtide.bucket.actions.planned import Planned
 from ebbtide.bucket.model import Action
 from ebbtide.plan.decision import Outcome
@@ -14,9 +14,10 @@ from ebbtide.store.s3_version_pages import VersionRow
 SECOND = 1_000_000
 
 
-def row(version: str, second: int, *, latest: bool = False) -> VersionRow:
-    """List one version of the key."""
-    return VersionRow("key", version, latest, False, 1, second * SECOND, "etag", "STANDARD")
+def row(version: str, second: int, *, latest: bool = False, marker: bool = False) -> VersionRow:
+    """List one version of the key, or a delete marker."""
+    etag = None if marker else "etag"
+    return VersionRow("key", version, latest, marker, 1, second * SECOND, etag, "STANDARD")
 
 
 def item(number: int, version: str, second: int, action: Action, newer: int = 0) -> Planned:
@@ -64,3 +65,48 @@ def test_deleted_siblings_count_as_newer_and_what_was_expired_does_not() -> None
     assert [Outcome.CHANGED] == [
         result.outcome for result in judge([too_many], [too_many, gone, expired], found).values()
     ]
+
+
+@pytest.mark.parametrize(
+    ("planned", "found", "expected"),
+    [
+        pytest.param(
+            item(0, "v1", 3, Action.DELETE_VERSION),
+            [row("v1", 3, latest=True)],
+            DeleteResult("key", Outcome.CHANGED, PROMOTED),
+            id="a noncurrent version that is live data now",
+        ),
+        pytest.param(
+            item(0, "v1", 3, Action.EXPIRE),
+            [row("v2", 5, latest=True), row("v1", 3)],
+            DeleteResult("key", Outcome.CHANGED, OVERTAKEN),
+            id="a current version that was overwritten",
+        ),
+        pytest.param(
+            item(0, "v1", 3, Action.EXPIRE),
+            [row("m", 5, latest=True, marker=True), row("v1", 3)],
+            DeleteResult("key", Outcome.ABSENT),
+            id="a key that has its marker",
+        ),
+        pytest.param(
+            item(0, "v1", 3, Action.EXPIRE), [], DeleteResult("key", Outcome.ABSENT), id="a key that is gone"
+        ),
+        pytest.param(
+            item(0, "v1", 3, Action.DELETE_VERSION),
+            [row("v2", 5, latest=True)],
+            DeleteResult("key", Outcome.ABSENT),
+            id="a version that is gone",
+        ),
+        pytest.param(
+            item(0, "v1", 3, Action.DELETE_VERSION, newer=1),
+            [row("v3", 7, latest=True), row("v2", 5), row("v1", 3)],
+            None,
+            id="as it was planned",
+        ),
+    ],
+)
+def test_what_became_of_a_version_since_the_plan(
+    planned: Planned, found: list[VersionRow], expected: DeleteResult | None
+) -> None:
+    """What changed its place stays, what is done or gone is absent, and only what is the same may go."""
+    assert expected == judge([planned], [planned], found).get(0)

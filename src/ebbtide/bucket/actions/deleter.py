@@ -22,7 +22,7 @@ from ebbtide.store.keys import key_problem
 from ebbtide.store.polite import in_turns, prefix_of
 from ebbtide.store.s3_versions import open_bucket
 
-_RUNS_AT_ONCE = 3
+_RUNS_AT_ONCE = 4
 _REQUESTS_AT_ONCE = 8
 _VERSION_ACTIONS = frozenset({Action.DELETE_VERSION, Action.REMOVE_DELETE_MARKER, Action.EXPIRE})
 

@@ -30,11 +30,16 @@ def with_place(rows: DataFrame, places: Sequence[Place]) -> DataFrame:
     return found.withColumn("place", f.col("place") - 1).drop("_key")
 
 
-def with_terms(rows: DataFrame, known: Classes) -> DataFrame:
-    """Add the number of each row's terms; 0 is that of the terms that say nothing."""
+def with_classes(rows: DataFrame, known: Classes) -> DataFrame:
+    """
+    Add where each row's terms stand in the row of its place: `as_current`, and `as_noncurrent` with nothing
+    newer.
+
+    Both need no look at the other versions of a key, so they are found before rows are sent to their keys;
+    what they are made of need not be sent.
+    """
     rows = _with_tag_index(rows, known)
     rows = _with_own_bounds(rows, "_size", f.col("size"), [d.sizes for d in known.dimensions])
-    rows = _with_own_bounds(rows, "_rank", f.col("newer"), [d.ranks for d in known.dimensions])
     source = f.array_position(literal(SOURCES, "string"), f.col("storage_class")) - 1
     _, signatures, sources, ranks = _by_place([d.widths for d in known.dimensions])
     at = _by_place([d.starts for d in known.dimensions])
@@ -42,23 +47,27 @@ def with_terms(rows: DataFrame, known: Classes) -> DataFrame:
     # Where storage classes do not matter there is one place for all of them.
     source = f.when(sources == 1, 0).otherwise(f.greatest(source, f.lit(0)))
     version = (size * signatures + f.col("_tags")) * sources + source
-    kind = f.col("kind")
-    as_current = (
-        f.when(kind == UPLOAD, at[4])
-        .when(kind == VERSION, at[0] + version)
-        .when((kind == MARKER) & f.col("sole"), at[2])
-    )
-    as_noncurrent = f.when(kind == MARKER, at[3] + f.col("_rank")).otherwise(
-        at[1] + version * ranks + f.col("_rank")
-    )
+    rows = rows.withColumn("_version", version.cast("int"))
+    kind, own = f.col("kind"), f.col("_version")
+    as_current = f.when(kind == UPLOAD, at[4]).when(kind == MARKER, at[2]).otherwise(at[0] + own)
+    as_noncurrent = f.when(kind == MARKER, at[3]).otherwise(at[1] + own * ranks)
+    added = {"as_current": as_current, "as_noncurrent": as_noncurrent}
+    return rows.withColumns(added).drop("_tags", "_size", "_version")
+
+
+def with_terms(rows: DataFrame, known: Classes) -> DataFrame:
+    """Add the number of each row's terms; 0 is that of the terms that say nothing."""
+    rows = _with_own_bounds(rows, "_rank", f.col("newer"), [d.ranks for d in known.dimensions])
     mine = f.get(literal(known.rows, "array<int>"), f.col("place"))
+    # Of a delete marker that is current something is said only if it is all that is left of its key.
+    as_current = f.col("may_be_current") & ((f.col("kind") != MARKER) | f.col("sole"))
     # A version is one of the two; only in doubt it may be either, and then all that matters is that one of
     # them has terms.
     terms = f.greatest(
-        f.when(f.col("may_be_current"), f.get(mine, as_current.cast("int"))),
-        f.when(f.col("may_be_noncurrent"), f.get(mine, as_noncurrent.cast("int"))),
+        f.when(as_current, f.get(mine, f.col("as_current"))),
+        f.when(f.col("may_be_noncurrent"), f.get(mine, f.col("as_noncurrent") + f.col("_rank"))),
     )
-    return rows.withColumn("terms", f.coalesce(terms, f.lit(0))).drop("_tags", "_size", "_rank")
+    return rows.withColumn("terms", f.coalesce(terms, f.lit(0))).drop("_rank")
 
 
 def seen_signatures(rows: DataFrame, places: Sequence[Place]) -> dict[int, list[Signature]]:

@@ -16,6 +16,7 @@ from ebbtide.bucket.evaluation.lookup import (
     VERSION,
     literal,
     seen_signatures,
+    with_classes,
     with_place,
     with_terms,
 )
@@ -40,7 +41,8 @@ def evaluate(rows: DataFrame, settings: Sequence[Setting]) -> DataFrame:
     cut = places(settings)
     placed = with_place(rows, cut)
     known = classes(settings, cut, seen_signatures(placed, cut))
-    found = with_terms(with_order(placed), known)
+    alone = _with_holds(with_classes(placed, known), settings)
+    found = with_terms(with_order(alone), known)
     judged = _as_they_are(_judged(_dated(found, _OfTerms(known.terms), settings), settings))
     current = f.col("may_be_current").alias("current")
     return judged.select(
@@ -170,9 +172,24 @@ def _by_world(settings: Sequence[Setting], what: Callable[[Setting], Any], kind:
     return f.get(literal(map(what, settings), kind), f.col("world"))
 
 
+def _with_holds(rows: DataFrame, settings: Sequence[Setting]) -> DataFrame:
+    """Add what would hold a version from any action, and what from being destroyed; uploads have neither."""
+    now = _now(settings)
+    replicating = f.upper("replication_status").isin(_PENDING)
+    of_all = f.when(replicating, str(Hold.REPLICATION)).when(f.col("restoring"), str(Hold.RESTORE))
+    locked = f.unix_micros("retain_until") > now
+    of_lock = f.when(f.col("legal_hold"), str(Hold.LEGAL_HOLD)).when(locked, str(Hold.RETENTION))
+    applies = f.col("kind") != UPLOAD
+    return rows.withColumns({"_hold_all": f.when(applies, of_all), "_hold_lock": f.when(applies, of_lock)})
+
+
+def _now(settings: Sequence[Setting]) -> Column:
+    return _by_world(settings, lambda setting: to_micros(setting.now), "bigint")
+
+
 def _judged(rows: DataFrame, settings: Sequence[Setting]) -> DataFrame:
     """Choose among what is due: permanent deletion, then transition, then the creation of a delete marker."""
-    now = _by_world(settings, lambda setting: to_micros(setting.now), "bigint")
+    now = _now(settings)
     keeps = _by_world(settings, lambda setting: setting.versioning is not Versioning.DISABLED, "boolean")
     suspended = _by_world(settings, lambda setting: setting.versioning is Versioning.SUSPENDED, "boolean")
     kind, current = f.col("kind"), f.col("may_be_current")
@@ -182,19 +199,8 @@ def _judged(rows: DataFrame, settings: Sequence[Setting]) -> DataFrame:
     due_move, certain = f.col("_due_move"), f.col("doubt").isNull()
     ends = certain & f.coalesce(f.col("_end_due") <= now, f.lit(False)) & (~marks | due_move.isNull())
     moves = certain & ~ends & due_move.isNotNull()
-    hold = _hold(ends | moves, ends & destroys, now)
+    hold = f.when(ends | moves, f.coalesce("_hold_all", f.when(ends & destroys, f.col("_hold_lock"))))
     return _named(rows.withColumns({"_ends": ends, "_moves": moves, "_hold": hold}), settings)
-
-
-def _hold(acts: Column, destroys: Column, now: Column) -> Column:
-    """Name what keeps a version from what is due, the first of what does."""
-    return f.when(
-        acts & (f.col("kind") != UPLOAD),
-        f.when(f.upper("replication_status").isin(_PENDING), str(Hold.REPLICATION))
-        .when(f.col("restoring"), str(Hold.RESTORE))
-        .when(destroys & f.col("legal_hold"), str(Hold.LEGAL_HOLD))
-        .when(destroys & (f.unix_micros("retain_until") > now), str(Hold.RETENTION)),
-    )
 
 
 def _named(rows: DataFrame, settings: Sequence[Setting]) -> DataFrame:
