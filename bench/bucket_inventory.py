@@ -86,37 +86,53 @@ def _manifest(folder: Path) -> Path:
 
 
 def make_rules(count: int) -> Configuration:
-    """Make so many rules: of prefixes one and two folders deep, with sizes and tags, and all actions."""
-    return Configuration(tuple(_rule(number) for number in range(count)))
+    """
+    Make so many rules: of prefixes one and two folders deep, with sizes and tags, and all actions.
+
+    However few they are, together they are about all keys, so that as many versions have to be judged.
+    """
+    if count <= len(_KINDS):
+        tens = [f"team-{number}" for number in range(len(_KINDS) - 1)]
+        return Configuration(tuple(_rule(number, prefix) for number, prefix in enumerate(["team-", *tens])))
+    return Configuration(tuple(_rule(number, f"team-{number % _TEAMS:02d}/") for number in range(count)))
 
 
-def _rule(number: int) -> Rule:
-    team = f"team-{number % _TEAMS:02d}/"
-    days = 20 + number * 7 % 90
-    match number % 5:
-        case 0:
-            return Rule(f"r{number}", True, Filter(team), Expiration(days=days))
-        case 1:
-            return Rule(
-                f"r{number}",
-                True,
-                Filter(f"{team}logs/"),
-                noncurrent_expiration=NoncurrentExpiration(10 + number % 20, number % 3),
-            )
-        case 2:
-            wanted = Filter(team, (("colour", _COLOURS[number % 4]),))
-            return Rule(f"r{number}", True, wanted, Expiration(days=days // 2))
-        case 3:
-            return Rule(
-                f"r{number}",
-                True,
-                Filter(team, larger_than=200_000),
-                transitions=(Transition("GLACIER", days=days),),
-                noncurrent_transitions=(NoncurrentTransition("GLACIER", 15),),
-            )
+def _rule(number: int, prefix: str) -> Rule:
+    return _KINDS[number % len(_KINDS)](f"r{number}", number, prefix)
+
+
+def _ends(name: str, number: int, prefix: str) -> Rule:
+    return Rule(name, True, Filter(prefix), Expiration(days=_days(number)))
+
+
+def _ends_logs(name: str, number: int, prefix: str) -> Rule:
+    wanted = Filter(f"{prefix}logs/" if prefix.endswith("/") else prefix)
+    old = NoncurrentExpiration(10 + number % 20, number % 3)
+    return Rule(name, True, wanted, noncurrent_expiration=old)
+
+
+def _ends_colour(name: str, number: int, prefix: str) -> Rule:
+    wanted = Filter(prefix, (("colour", _COLOURS[number % 4]),))
+    return Rule(name, True, wanted, Expiration(days=_days(number) // 2))
+
+
+def _moves(name: str, number: int, prefix: str) -> Rule:
     return Rule(
-        f"r{number}",
+        name,
         True,
-        Filter(f"{team}data/", smaller_than=900_000),
-        noncurrent_expiration=NoncurrentExpiration(5 + number % 40, 1),
+        Filter(prefix, larger_than=200_000),
+        transitions=(Transition("GLACIER", days=_days(number)),),
+        noncurrent_transitions=(NoncurrentTransition("GLACIER", 15),),
     )
+
+
+def _ends_data(name: str, number: int, prefix: str) -> Rule:
+    wanted = Filter(f"{prefix}data/" if prefix.endswith("/") else prefix, smaller_than=900_000)
+    return Rule(name, True, wanted, noncurrent_expiration=NoncurrentExpiration(5 + number % 40, 1))
+
+
+def _days(number: int) -> int:
+    return 20 + number * 7 % 90
+
+
+_KINDS = (_ends, _ends_logs, _ends_colour, _moves, _ends_data)

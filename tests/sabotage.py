@@ -369,8 +369,8 @@ SABOTAGES = (
     Sabotage(
         "a lock keeps nothing",
         "bucket/evaluation/verdicts.py",
-        'destroys & (f.unix_micros("retain_until") > now)',
-        "f.lit(False)",
+        'locked = f.unix_micros("retain_until") > now',
+        "locked = f.lit(False)",
         BUCKET,
     ),
     Sabotage(

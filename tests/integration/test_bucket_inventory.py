@@ -109,6 +109,15 @@ def test_a_server_without_key_order_is_listed_whole(spark, s3_server, bucket, tm
     assert 1 == len(list((tmp_path / "versions").glob("*.parquet")))
 
 
+def test_ranges_go_around_what_is_left_out(spark, s3_server, filled, tmp_path):
+    """Versions below a prefix that is left out are not listed where keys come in order; all others are."""
+    found = list_bucket(
+        spark, spec_of(s3_server, filled), about(""), tmp_path, left_out=["deep/"], limits=SMALL
+    )
+
+    assert with_boto3(s3_server, filled, "flat/", "other/") == shown(found)
+
+
 def test_uploads_are_rows_too(spark, s3_server, filled, tmp_path):
     """Rules that abort uploads have those below their prefix listed, and no version."""
     rule = Rule("u", True, Filter("flat/"), abort_days=1)

@@ -163,3 +163,23 @@ def test_a_bucket_that_cannot_be_read_stops_the_plan(scene, monkeypatch):
             scene.shop.sourced(Source.STORED)
 
     assert [] == scene.shop.ledger.runs()
+
+
+def test_a_plan_warns_of_null_versions_that_its_markers_replace(scene):
+    """In a suspended bucket an expiration destroys a null version that no row of the plan names."""
+    for status in ("Suspended", "Enabled", "Suspended"):
+        setting = {"Status": status}
+        scene.client.put_bucket_versioning(Bucket=scene.bucket, VersioningConfiguration=setting)
+        if len([row for row in scene.everything() if row[0] == "logs/null"]) < 2:
+            put_all(scene.client, scene.bucket, ["logs/null"])
+    scene.shop.rules.put(scene.bucket, read_configuration({"Rules": RULES["Rules"][1:]}))
+    before = {row[1:] for row in scene.everything() if row[0] == "logs/null"}
+    manifest = scene.plan()
+    scene.apply(manifest)
+    after = {row[1:] for row in scene.everything() if row[0] == "logs/null"}
+
+    assert ("null", False, False) in before
+    assert manifest.warnings[0].startswith("1 null version goes with the expiration")
+    assert "null" not in {version for _, version, _ in scene.due(manifest)}
+    assert ("null", True, True) in after
+    assert 2 == len(after)

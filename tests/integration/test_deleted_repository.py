@@ -111,7 +111,7 @@ def test_everything_of_its_own_goes_and_strangers_stay(doomed):
     }
     assert doomed.own == doomed.lake.due(manifest)
     assert dict.fromkeys(doomed.strangers, HoldReason.FOREIGN) == doomed.held(manifest)
-    assert ("1 objects with unusual names are left alone",) == manifest.warnings[:1]
+    assert ("1 object with an unusual name is left alone",) == manifest.warnings[:1]
     with pytest.raises(BreakerTripped):
         doomed.lake.apply(manifest)
     assert doomed.own | doomed.strangers_and_odd == doomed.left()

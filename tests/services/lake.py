@@ -169,7 +169,7 @@ class Lake:
     def close(self) -> None:
         """Let go of the databases."""
         self.catalog.close()
-        self.ledger._engine.dispose()
+        self.ledger.close()
 
 
 def open_lake(

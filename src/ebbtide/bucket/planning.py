@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from ebbtide.bucket.enclosed import left_out
+from ebbtide.bucket.evaluation.lookup import UPLOAD
 from ebbtide.bucket.evaluation.places import Setting
 from ebbtide.bucket.evaluation.verdicts import evaluate
 from ebbtide.bucket.inventory.listing import list_bucket
 from ebbtide.bucket.inventory.report import read_report
+from ebbtide.bucket.model import Versioning
 from ebbtide.bucket.names import bucket_name
+from ebbtide.bucket.replaced import REPLACES, replaced_warning, with_replaced
 from ebbtide.bucket.sources import Sourced
 from ebbtide.bucket.standings import bucket_standings
 from ebbtide.engine.freezing import Decided, OnStep, no_step
@@ -43,22 +49,46 @@ class BucketPlanner:
         self.on_step("bucket listed")
         place = folder.scratch / "standings"
         with watch(self.spark, "judging", self.on_progress):
-            STANDINGS.write(bucket_standings(self.verdicts(versions)), place, partition_by="kind")
+            replaced = self._write(self.verdicts(versions), place)
         self.on_step("standings written")
         return Decided(
             Layers(place),
-            {"versioning": str(self.rules.versioning)},
-            (*warnings, *configuration_warnings(self.rules.configuration, now=self.now)),
+            self._read(),
+            (*replaced, *warnings, *configuration_warnings(self.rules.configuration, now=self.now)),
             without_buried=True,
             in_order=True,
         )
+
+    def _write(self, verdicts: DataFrame, place: Path) -> tuple[str, ...]:
+        """Write the standings, and give what has to be said of them."""
+        if not self._is_suspended:
+            STANDINGS.write(bucket_standings(verdicts), place, partition_by="kind")
+            return ()
+        kept = verdicts.persist(StorageLevel.DISK_ONLY)
+        try:
+            STANDINGS.write(bucket_standings(kept), place, partition_by="kind")
+            number = kept.where(REPLACES).count()
+        finally:
+            kept.unpersist()
+        return (replaced_warning(number),) if number else ()
+
+    @property
+    def _is_suspended(self) -> bool:
+        return self.rules.versioning is Versioning.SUSPENDED
 
     def inventory(self, folder: RunFolder) -> tuple[DataFrame, tuple[str, ...]]:
         """List the bucket on the executors, or read what S3 has listed."""
         configuration, scratch = self.rules.configuration, folder.scratch / "inventory"
         if self.report is None:
-            listed = list_bucket(self.spark, self.spec, configuration, scratch, on_progress=self.on_progress)
-            return listed, ()
+            listed = list_bucket(
+                self.spark,
+                self.spec,
+                configuration,
+                scratch,
+                left_out=self._left_out,
+                on_progress=self.on_progress,
+            )
+            return self._without_left_out(listed), ()
         found = read_report(
             self.spark,
             self.report,
@@ -67,9 +97,35 @@ class BucketPlanner:
             scratch,
             options=self.spec.options,
         )
-        return found.versions, found.warnings
+        return self._without_left_out(found.versions), found.warnings
 
     def verdicts(self, versions: DataFrame) -> DataFrame:
         """Let the rules judge every version, delete marker and upload."""
-        setting = Setting(self.rules.configuration, self.now, self.rules.versioning)
-        return evaluate(versions.withColumn("world", f.lit(0)), [setting])
+        configuration, world = self.rules.configuration, f.lit(0)
+        configurations = [configuration]
+        # The deepest location comes first, so it is asked last and its answer counts.
+        for one in reversed(self.rules.enclosed):
+            if one.prefix not in self._left_out:
+                inside = f.col("key").startswith(one.prefix) & (f.col("kind") != UPLOAD)
+                world = f.when(inside, len(configurations)).otherwise(world)
+                configurations.append(one.rules_of(configuration))
+        settings = [Setting(each, self.now, self.rules.versioning) for each in configurations]
+        verdicts = evaluate(versions.withColumn("world", world), settings)
+        return with_replaced(verdicts, self.now) if self._is_suspended else verdicts
+
+    @property
+    def _left_out(self) -> tuple[str, ...]:
+        """The prefixes below which no rule is about any version."""
+        return tuple(one.prefix for one in left_out(self.rules.enclosed, self.rules.configuration))
+
+    def _without_left_out(self, versions: DataFrame) -> DataFrame:
+        """Leave out what lies in locations; uploads stay, which are what an interrupted move left there."""
+        for prefix in self._left_out:
+            versions = versions.where((f.col("kind") == UPLOAD) | ~f.col("key").startswith(prefix))
+        return versions
+
+    def _read(self) -> dict[str, str]:
+        """Say what was read, and what was not."""
+        read = {"versioning": str(self.rules.versioning)}
+        names = [one.label for one in left_out(self.rules.enclosed, self.rules.configuration)]
+        return read | ({"left_out": ", ".join(names)} if names else {})

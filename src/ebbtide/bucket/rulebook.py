@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import delete, select
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-from sqlalchemy.exc import SQLAlchemyError
 
 from ebbtide.bucket.names import bucket_url
-from ebbtide.bucket.rulebook_tables import open_database, rules, unusable
+from ebbtide.bucket.rulebook_tables import CONTENTS, rules
 from ebbtide.errors import NotFound
+from ebbtide.ledger.database import Database
 from ebbtide.rules.instant import Clock, from_micros, system_clock, to_micros
 from ebbtide.rules.s3.configuration import Configuration
 from ebbtide.rules.s3.reading import read_checked
@@ -38,7 +36,7 @@ class BucketRules:
 
     def __init__(self, url: str, *, clock: Clock = system_clock) -> None:
         self._clock = clock
-        self._engine = open_database(url)
+        self._database = Database(url, CONTENTS)
 
     def put(self, bucket: str, configuration: Configuration) -> None:
         """Make this the bucket's configuration; nothing of an earlier one stays."""
@@ -49,15 +47,15 @@ class BucketRules:
             "enabled": bool(configuration.enabled),
             "updated": to_micros(self._clock()),
         }
-        insert = postgres_insert if self._engine.dialect.name == "postgresql" else sqlite_insert
-        with self._changing() as connection:
+        insert = postgres_insert if self._database.is_postgres else sqlite_insert
+        with self._database.changing() as connection:
             change = insert(rules).values(**row)
             connection.execute(change.on_conflict_do_update(index_elements=[rules.c.bucket], set_=row))
 
     def get(self, bucket: str) -> Configuration:
         """Give the bucket's configuration; S3's 404 where there is none."""
         url = bucket_url(bucket)
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             text = connection.execute(select(rules.c.text).where(rules.c.bucket == url)).scalar_one_or_none()
         if text is None:
             raise NotFound(
@@ -68,12 +66,12 @@ class BucketRules:
 
     def delete(self, bucket: str) -> None:
         """Forget the bucket's configuration; it is fine if there is none."""
-        with self._changing() as connection:
+        with self._database.changing() as connection:
             connection.execute(delete(rules).where(rules.c.bucket == bucket_url(bucket)))
 
     def stored(self) -> list[StoredRules]:
         """List the buckets that have a configuration."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(select(rules).order_by(rules.c.bucket)).mappings().all()
         return [
             StoredRules(row["bucket"], row["hash"], row["enabled"], from_micros(row["updated"]))
@@ -83,25 +81,9 @@ class BucketRules:
     def with_enabled_rules(self) -> list[str]:
         """List the buckets that a run has to look at: those with an enabled rule."""
         query = select(rules.c.bucket).where(rules.c.enabled).order_by(rules.c.bucket)
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return list(connection.execute(query).scalars())
 
     def close(self) -> None:
         """Close all idle connections."""
-        self._engine.dispose()
-
-    @contextmanager
-    def _changing(self) -> Iterator[Connection]:
-        try:
-            with self._engine.begin() as connection:
-                yield connection
-        except SQLAlchemyError as broken:
-            raise unusable(broken) from broken
-
-    @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        try:
-            with self._engine.connect() as connection:
-                yield connection
-        except SQLAlchemyError as broken:
-            raise unusable(broken) from broken
+        self._database.close()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ebbtide.bucket.enclosed import Enclosed, enclosed_locations
 from ebbtide.bucket.model import Versioning
 from ebbtide.bucket.rulebook import BucketRules
 from ebbtide.errors import BadInput, NotFound, SafetyStop
@@ -35,19 +36,20 @@ class Sourced:
     configuration: Configuration
     source: Source
     versioning: Versioning
+    enclosed: tuple[Enclosed, ...] = field(default=())
+    """The locations inside the bucket, which only rules that name them are about."""
 
     @property
     def policy(self) -> str:
         """The text that a plan keeps: what it was made from."""
-        return json.dumps(
-            {
-                "source": str(self.source),
-                "versioning": str(self.versioning),
-                "configuration": write_json(self.configuration),
-            },
-            sort_keys=True,
-            ensure_ascii=False,
-        )
+        plain: dict[str, Any] = {
+            "source": str(self.source),
+            "versioning": str(self.versioning),
+            "configuration": write_json(self.configuration),
+        }
+        if self.enclosed:
+            plain["enclosed"] = [[one.name, one.prefix] for one in self.enclosed]
+        return json.dumps(plain, sort_keys=True, ensure_ascii=False)
 
     @property
     def policy_hash(self) -> str:
@@ -61,7 +63,7 @@ def sourced_rules(
     stored: BucketRules,
     *,
     given: Configuration | None = None,
-    locations: Collection[str] = (),
+    locations: Mapping[str, StoreSpec] | None = None,
 ) -> Sourced:
     """Read the rules and the versioning of a bucket; one that lifecycle must not touch stops here."""
     bucket = open_bucket(spec)
@@ -71,9 +73,11 @@ def sourced_rules(
             why="S3 allows no lifecycle rules on such a bucket, and nor does Ebbtide",
             fix="switch MFA delete off, or leave the bucket alone",
         )
-    configuration = given if given is not None else _read(bucket, source, stored, locations)
-    _check_locations(configuration, locations)
-    return Sourced(configuration, source, Versioning(bucket.versioning()))
+    known = locations or {}
+    configuration = given if given is not None else _read(bucket, source, stored, known)
+    _check_locations(configuration, known)
+    enclosed = enclosed_locations(spec, known)
+    return Sourced(configuration, source, Versioning(bucket.versioning()), enclosed)
 
 
 def _check_locations(configuration: Configuration, locations: Collection[str]) -> None:
@@ -107,4 +111,5 @@ def planned_rules(policy: str) -> Sourced:
     """Read back what a plan was made from; a location that is no longer known is still one of its words."""
     plain: dict[str, Any] = json.loads(policy)
     configuration = read_checked(plain["configuration"])
-    return Sourced(configuration, Source(plain["source"]), Versioning(plain["versioning"]))
+    enclosed = tuple(Enclosed(*one) for one in plain.get("enclosed", ()))
+    return Sourced(configuration, Source(plain["source"]), Versioning(plain["versioning"]), enclosed)

@@ -19,6 +19,7 @@ from ebbtide.ledger.runs import RunState
 from ebbtide.plan.decision import DELETED_REPOSITORY
 from ebbtide.plan.manifest import Manifest
 from ebbtide.report.format import count, human_bytes, plural
+from ebbtide.report.words import LAKE, Words, deeds, words_of
 
 app = typer.Typer()
 
@@ -35,7 +36,7 @@ def apply(
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete what a plan says, after checking again that nothing has come to need it."""
+    """Do what a plan says, after checking again that it still holds."""
     state: State = context.obj
     state.now_override = now or state.now_override
     manifest = run_folder(state.root, state.run_id(plan)).read_manifest()
@@ -55,7 +56,7 @@ def apply(
         said = {"run_id": applied.run_id, "outcomes": applied.outcomes, "freed": applied.freed}
         print_json(said if free is None else said | {"namespace_free": free})
         return
-    _show(applied)
+    _show(applied, words_of(manifest))
     if free is not None:
         _show_namespace(manifest, free=free)
     say(f"next: {safe(f'ebb report {applied.run_id}')}")
@@ -92,26 +93,25 @@ def _confirm(manifest: Manifest, *, yes: bool) -> None:
     if not sys.stdin.isatty():
         raise BadInput(
             "nobody is there to confirm the deletion",
-            why="apply asks before it deletes, and standard input is no terminal",
+            why="apply asks before it changes anything, and standard input is no terminal",
             fix="look at the plan with 'ebb plan show', then apply with --yes",
         )
-    what = f"{plural(due.objects, 'object')} ({human_bytes(due.bytes)}) of {manifest.target}"
     if is_bucket(manifest.target):
-        actions = ", ".join(
-            f"{tally.label} {count(tally.objects)}" for tally in manifest.summary.by_collector
-        )
-        question = f"Act on {what}: {actions}?"
+        what = deeds(manifest.summary.by_collector)
+        question = f"In {manifest.target} {what} ({human_bytes(due.bytes)})?"
     else:
-        question = f"Delete {what} for good?"
+        what = f"{plural(due.objects, 'object')} ({human_bytes(due.bytes)})"
+        question = f"Delete {what} of {manifest.target} for good?"
     typer.confirm(question, abort=True)
 
 
-def _show(applied: Applied) -> None:
+def _show(applied: Applied, words: Words) -> None:
     if applied.already_applied:
         say(f"run {applied.run_id} was applied before; nothing to do")
     rows = [(t.label, count(t.objects), human_bytes(t.bytes)) for t in applied.outcomes.values()]
-    table(f"Outcomes of run {applied.run_id}", ("outcome", "objects", "bytes"), rows, numbers=(1, 2))
+    table(f"Outcomes of run {applied.run_id}", ("outcome", f"{words.item}s", "bytes"), rows, numbers=(1, 2))
     freed = applied.freed
-    say(f"[bold]freed {human_bytes(freed.bytes)}[/bold] in {plural(freed.objects, 'object')}")
+    say(f"[bold]{words.did.lower()} {human_bytes(freed.bytes)}[/bold] in {words.items(freed.objects)}")
     if changed := applied.outcomes.get("changed"):
-        say(f"left alone, because something came to need them: {plural(changed.objects, 'object')}")
+        why = "something came to need them" if words is LAKE else "they are not as they were planned"
+        say(f"left alone, because {why}: {words.items(changed.objects)}")

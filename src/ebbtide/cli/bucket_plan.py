@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
+from ebbtide.bucket.enclosed import left_out
 from ebbtide.bucket.forecasting import forecast as foresee
 from ebbtide.bucket.job import plan_bucket
 from ebbtide.bucket.planning import BucketPlanner
 from ebbtide.bucket.sources import Source, Sourced
 from ebbtide.cli.bucket_rules import Bucket, read_rules_file
-from ebbtide.cli.console import AsJson, Master, Now, print_json, progress, table
+from ebbtide.cli.console import AsJson, Master, Now, print_json, progress, safe, say, table
 from ebbtide.cli.state import State
 from ebbtide.engine.layout import scratch_folder
 from ebbtide.errors import BadInput
@@ -111,5 +112,7 @@ def forecast(
         print_json(coming)
         return
     rows = [(c.day, c.action, c.rule_id, count(c.objects), human_bytes(c.bytes)) for c in coming]
-    columns = ("day", "action", "rule", "objects", "bytes")
+    columns = ("day", "action", "rule", "items", "bytes")
     table(f"Until {last.date()}", columns, rows, numbers=(3, 4))
+    for one in left_out(sourced.enclosed, sourced.configuration):
+        say(f"left out what lies below {safe(one.label)}: no rule is about it alone")

@@ -14,6 +14,7 @@ from ebbtide.bucket.names import bucket_url
 from ebbtide.cli.console import AsJson, print_json, safe, say, table
 from ebbtide.cli.state import State
 from ebbtide.errors import BadInput, LifecycleError
+from ebbtide.report.format import plural
 from ebbtide.rules.documents import format_of
 from ebbtide.rules.instant import format_instant
 from ebbtide.rules.s3.configuration import Configuration, MinimumSize
@@ -55,7 +56,7 @@ def check(
         for warning in warnings:
             print(f"warning: {warning}", file=sys.stderr)
         return
-    say(f"valid: {len(configuration.rules)} rules, {len(configuration.enabled)} enabled")
+    say(f"valid: {plural(len(configuration.rules), 'rule')}, {len(configuration.enabled)} enabled")
     _show_warnings(warnings)
 
 
@@ -76,7 +77,7 @@ def set_rules(
     if as_json:
         print_json({"bucket": url, "hash": configuration_hash(configuration), "warnings": warnings})
         return
-    say(f"{safe(url)} has {len(configuration.rules)} rules, {len(configuration.enabled)} enabled")
+    say(f"{safe(url)} has {plural(len(configuration.rules), 'rule')}, {len(configuration.enabled)} enabled")
     _show_warnings(warnings)
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
 from typing import Annotated
 
 import typer
 
-from ebbtide.bucket.explaining import explain_key
-from ebbtide.bucket.lines import plain_verdict
+from ebbtide.cli.bucket_explain import explain_in_bucket
 from ebbtide.cli.bucket_plan import BucketChoice, RulesFile, RulesFrom
 from ebbtide.cli.console import AsJson, Master, Now, print_json, safe, say, table
 from ebbtide.cli.state import State, instant, is_bucket, lake_target
@@ -20,11 +18,9 @@ from ebbtide.lake.metadata.world import world_of
 from ebbtide.lake.rulebook import every_rule
 from ebbtide.report.format import human_bytes
 from ebbtide.rules.instant import format_instant
-from ebbtide.store.s3_versions import open_bucket
 from ebbtide.tables.failures import own_errors
 
 app = typer.Typer()
-_VERDICT = ("action", "storage_class", "rule_id", "due", "held_by")
 
 
 @app.command("explain")
@@ -42,12 +38,12 @@ def explain_object(
     Say why an object goes or stays.
 
     In a lake: every reference to it, and when each lapses. In a bucket: what the rules make of each of its
-    versions and uploads, as they are now.
+    versions and uploads, as they are now, and what runs have done to those that were there.
     """
     state: State = context.obj
     if is_bucket(target):
         choice = BucketChoice(rules_from, rules_file)
-        _explain_in_bucket(state, target, item, choice, instant(now, state.clock), as_json=as_json)
+        explain_in_bucket(state, target, item, choice, instant(now, state.clock), as_json=as_json)
         return
     name = lake_target(target)
     rules = every_rule(state.catalog, name)
@@ -73,27 +69,6 @@ def explain_object(
         return
     for explanation in explained:
         show_explanation(explanation)
-
-
-def _explain_in_bucket(
-    state: State, target: str, key: str, choice: BucketChoice, now: datetime, *, as_json: bool
-) -> None:
-    rules = choice.rules(state, target)
-    found = explain_key(open_bucket(state.bucket_shop(target).spec), key, rules, now)
-    if not found:
-        raise NotFound(
-            f"{target} has no version and no upload of {key!r}",
-            fix="check the spelling; 'ebb bucket where' knows what was moved",
-        )
-    if as_json:
-        print_json([plain_verdict(one.item, one.verdict) for one in found])
-        return
-    rows = []
-    for one in found:
-        plain = plain_verdict(one.item, one.verdict)
-        name = plain.get("version_id") or plain.get("upload_id")
-        rows.append((name, *(plain[column] or "" for column in _VERDICT)))
-    table(f"{target}/{key}", ("version or upload", *_VERDICT), rows)
 
 
 def show_explanation(e: Explanation) -> None:

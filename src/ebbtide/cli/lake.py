@@ -13,7 +13,7 @@ from ebbtide.cli import lake_check, lake_delete, lake_policy, lake_retention
 from ebbtide.cli.console import AsJson, print_json, safe, say, table
 from ebbtide.cli.state import State
 from ebbtide.errors import BadInput
-from ebbtide.report.format import count, human_bytes
+from ebbtide.report.format import count, human_bytes, plural
 from ebbtide.rules.instant import format_instant
 
 app = typer.Typer(no_args_is_help=True, help="Work with repositories of the embedded catalog.")
@@ -82,9 +82,8 @@ def upload(
     if as_json:
         print_json({"uploaded": uploaded, "branch": branch})
     else:
-        say(
-            f"uploaded {count(uploaded)} objects to {safe(branch)}; next: ebb lake commit {safe(repo)} -m ..."
-        )
+        done = f"uploaded {plural(uploaded, 'object')} to {safe(branch)}"
+        say(f"{done}; next: ebb lake commit {safe(repo)} -m ...")
 
 
 def _items(source: Path, key: str) -> Iterator[tuple[str, bytes]]:
@@ -190,7 +189,9 @@ def rm(
     if as_json:
         print_json({"deleted": deleted, "branch": branch})
     else:
-        say(f"deleted {count(deleted)} keys from {safe(branch)}; next: ebb lake commit {safe(repo)} -m ...")
+        say(
+            f"deleted {plural(deleted, 'key')} from {safe(branch)}; next: ebb lake commit {safe(repo)} -m ..."
+        )
 
 
 @app.command()

@@ -11,6 +11,7 @@ from ebbtide.cli.console import AsJson, print_json, safe, say
 from ebbtide.cli.state import State, read_rules
 from ebbtide.errors import NotFound
 from ebbtide.lake.lifecycle.policies import policy_warnings
+from ebbtide.report.format import plural
 from ebbtide.rules.documents import parse_document
 from ebbtide.rules.lake_policy_parser import lake_policy, parse_lake_policy, policy_hash
 
@@ -35,7 +36,7 @@ def set_policy(
     if as_json:
         print_json({"repository": repo, "hash": policy_hash(policy), "warnings": warnings})
         return
-    say(f"{safe(repo)} has a policy of {len(policy.rules)} rules; next: ebb plan lake:{safe(repo)}")
+    say(f"{safe(repo)} has a policy of {plural(len(policy.rules), 'rule')}; next: ebb plan lake:{safe(repo)}")
     for warning in warnings:
         say(f"[yellow]warning:[/yellow] {safe(warning)}")
 

@@ -20,9 +20,11 @@ from ebbtide.lake.rulebook import stored_rulebook
 from ebbtide.plan.decision import DELETED_REPOSITORY, Decision
 from ebbtide.plan.manifest import Manifest, Tally
 from ebbtide.report.format import count, human_bytes, percent, plural
+from ebbtide.report.words import Words, deeds, words_of
 from ebbtide.rules.instant import format_instant
 
 MOST_LINES = 12
+_ALL = "versions, markers and uploads"
 
 
 class _TargetOrShow(TyperGroup):
@@ -192,7 +194,7 @@ def show(
     for row in rows:
         _print_row(row, as_json=False)
     if rows:
-        say(f"[dim]the first {len(rows)} rows; --all streams every one[/dim]")
+        say(f"[dim]the first {plural(len(rows), 'row')}; --all streams every one[/dim]")
 
 
 def show_summary(manifest: Manifest) -> None:
@@ -202,32 +204,34 @@ def show_summary(manifest: Manifest) -> None:
         f"[bold]Plan {manifest.run_id}[/bold] for {safe(manifest.target)} at {format_instant(manifest.now)}"
         f"  [dim]{manifest.plan_hash[:16]}[/dim]"
     )
-    due, held = summary.due, summary.held
+    due, held, words = summary.due, summary.held, words_of(manifest)
+    what = deeds(summary.by_collector) if is_bucket(manifest.target) else ""
     say(
-        f"  would {_verb(manifest)} [bold]{plural(due.objects, 'object')}, {human_bytes(due.bytes)}[/bold]"
+        f"  would {safe(what) or f'{words.change} {words.items(due.objects)}'},"
+        f" [bold]{human_bytes(due.bytes)}[/bold]"
         f" ({percent(due.objects, summary.known_objects)} of {count(summary.known_objects)} known)"
     )
     for read in summary_of_reading(manifest):
         say(f"  [dim]{safe(read)}[/dim]")
-    say(f"  holds {plural(held.objects, 'object')}, {human_bytes(held.bytes)}, that rules touch")
+    say(f"  holds {words.items(held.objects)}, {human_bytes(held.bytes)}, that rules touch")
     for warning in manifest.warnings:
         say(f"  [yellow]warning:[/yellow] {safe(warning)}")
     for reason in manifest.breaker:
         say(f"  [red]breaker:[/red] {safe(reason)}; to apply it needs --override-breaker")
     out().print()
+    named = {
+        "By rule": summary.by_rule,
+        "By prefix": summary.by_prefix,
+        "By branch": summary.by_branch,
+        "By age": summary.by_age,
+        "Held because": summary.held_by_reason,
+    }
     if is_bucket(manifest.target):
-        _tallies("By action", summary.by_collector)
+        named = {"By action": summary.by_collector, **named}
     elif len(summary.by_collector) > 1:
-        _tallies("By collector", summary.by_collector)
-    _tallies("By rule", summary.by_rule)
-    _tallies("By prefix", summary.by_prefix)
-    _tallies("By branch", summary.by_branch)
-    _tallies("By age", summary.by_age)
-    _tallies("Held because", summary.held_by_reason)
-
-
-def _verb(manifest: Manifest) -> str:
-    return "act on" if is_bucket(manifest.target) else "delete"
+        named = {"By collector": summary.by_collector, **named}
+    for title, tallies in named.items():
+        _tallies(title, tallies, words)
 
 
 def summary_of_reading(manifest: Manifest) -> list[str]:
@@ -243,21 +247,23 @@ def summary_of_reading(manifest: Manifest) -> list[str]:
         lines.append(f"listed {plural(read['listed_partitions'], 'partition')} of {branches}")
         lines += [f"clean run: {why}" for why in read["clean_because"]]
     if "versioning" in read:
-        listed = plural(manifest.summary.known_objects, "version")
+        listed = plural(manifest.summary.known_objects, "version, marker or upload", _ALL)
         lines.append(f"read {listed} that rules can match; versioning is {read['versioning'].lower()}")
+    if "left_out" in read:
+        lines.append(f"left out what lies below {read['left_out']}: no rule is about it alone")
     if "own_objects" in read:
         listed, own = plural(read["listed_objects"], "object"), count(read["own_objects"])
         lines.append(f"listed {listed}; {own} are of the repository, which was deleted {read['deleted']}")
     return lines
 
 
-def _tallies(title: str, tallies: tuple[Tally, ...]) -> None:
+def _tallies(title: str, tallies: tuple[Tally, ...], words: Words) -> None:
     if not tallies:
         return
     rows = [(t.label, count(t.objects), human_bytes(t.bytes)) for t in tallies[:MOST_LINES]]
     if len(tallies) > MOST_LINES:
         rows.append((f"... and {len(tallies) - MOST_LINES} more (--json has them)", "", ""))
-    table(title, ("", "objects", "bytes"), rows, numbers=(1, 2))
+    table(title, ("", f"{words.item}s", "bytes"), rows, numbers=(1, 2))
 
 
 def _print_row(row: Row, *, as_json: bool) -> None:

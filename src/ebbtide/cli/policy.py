@@ -16,6 +16,7 @@ from ebbtide.cli.state import State
 from ebbtide.errors import WorldError
 from ebbtide.lake import policy_suite as lakes
 from ebbtide.lake.lifecycle.policies import policy_warnings
+from ebbtide.report.format import plural
 from ebbtide.rules.documents import nearest
 from ebbtide.rules.lake_policy_parser import lake_policy, policy_hash
 from ebbtide.tables.failures import own_errors
@@ -41,7 +42,7 @@ def check(
     if as_json:
         print_json({"rules": len(parsed.rules), "hash": policy_hash(parsed), "warnings": warnings})
         return
-    say(f"{len(parsed.rules)} rules, {len(parsed.enabled)} enabled")
+    say(f"{plural(len(parsed.rules), 'rule')}, {len(parsed.enabled)} enabled")
     for warning in warnings:
         say(f"[yellow]warning:[/yellow] {safe(warning)}")
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, func, insert, select, update
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import Connection, func, insert, select, update
 
-from ebbtide.errors import EnvironmentProblem, NotFound, SafetyStop
+from ebbtide.errors import NotFound, SafetyStop
 from ebbtide.ledger import schema
+from ebbtide.ledger.database import Database
 from ebbtide.rules.instant import Clock, from_micros, system_clock, to_micros
 
 
@@ -68,11 +64,11 @@ class Ledger:
 
     def __init__(self, url: str, *, clock: Clock = system_clock) -> None:
         self._clock = clock
-        self._engine = _open(url)
+        self._database = Database(url, schema.CONTENTS)
 
     def begin(self, target: str, target_uid: str, collector: str, policy: str, now: datetime) -> int:
         """Give a new run its number before there is anything to show for it."""
-        with self._changing() as connection:
+        with self._database.changing() as connection:
             row = {
                 "target": target,
                 "target_uid": target_uid,
@@ -93,7 +89,7 @@ class Ledger:
 
     def move(self, run_id: int, state: RunState, **values: Any) -> None:
         """Move a run to its next state; a step that skips one is refused."""
-        with self._changing() as connection:
+        with self._database.changing() as connection:
             found = connection.execute(
                 select(schema.runs.c.state).where(schema.runs.c.run_id == run_id).with_for_update()
             ).scalar_one_or_none()
@@ -113,7 +109,7 @@ class Ledger:
 
     def run(self, run_id: int) -> Run:
         """Look up one run."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             query = select(schema.runs).where(schema.runs.c.run_id == run_id)
             row = connection.execute(query).mappings().one_or_none()
         if row is None:
@@ -125,20 +121,20 @@ class Ledger:
         query = select(schema.runs).order_by(schema.runs.c.run_id)
         if target_uid is not None:
             query = query.where(schema.runs.c.target_uid == target_uid)
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return [_run(row) for row in connection.execute(query).mappings()]
 
     def events(self, run_id: int) -> list[tuple[datetime, str, str]]:
         """Tell a run's story: when, who, what."""
         query = select(schema.events).where(schema.events.c.run_id == run_id).order_by(schema.events.c.id)
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             rows = connection.execute(query).mappings().all()
         return [(from_micros(row["at"]), row["actor"], row["what"]) for row in rows]
 
     def start_wave(self, run_id: int, wave: int) -> int:
         """Record, before the first delete of a wave, that it is attempted; give the attempt its number."""
         c = schema.waves.c
-        with self._changing() as connection:
+        with self._database.changing() as connection:
             query = select(func.max(c.attempt)).where(c.run_id == run_id, c.wave == wave)
             attempt = (connection.execute(query).scalar() or 0) + 1
             row = {"run_id": run_id, "wave": wave, "attempt": attempt, "state": "started"}
@@ -148,7 +144,7 @@ class Ledger:
     def finish_wave(self, run_id: int, wave: int, attempt: int) -> None:
         """Record that a wave's outcomes are durable."""
         c = schema.waves.c
-        with self._changing() as connection:
+        with self._database.changing() as connection:
             connection.execute(
                 update(schema.waves)
                 .where(c.run_id == run_id, c.wave == wave, c.attempt == attempt)
@@ -160,64 +156,23 @@ class Ledger:
         c = schema.waves.c
         query = select(c.wave, c.attempt, c.state).where(c.run_id == run_id).order_by(c.wave, c.attempt)
         found: dict[int, list[tuple[int, bool]]] = {}
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             for wave, attempt, state in connection.execute(query):
                 found.setdefault(wave, []).append((attempt, state == "finished"))
         return found
 
     def note(self, run_id: int, what: str) -> None:
         """Add an event to a run's story."""
-        with self._changing() as connection:
+        with self._database.changing() as connection:
             self._note(connection, run_id, what)
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        self._database.close()
 
     def _note(self, connection: Connection, run_id: int, what: str) -> None:
         row = {"run_id": run_id, "at": to_micros(self._clock()), "actor": _actor(), "what": what}
         connection.execute(insert(schema.events).values(**row))
-
-    @contextmanager
-    def _changing(self) -> Iterator[Connection]:
-        try:
-            with self._engine.begin() as connection:
-                yield connection
-        except SQLAlchemyError as broken:
-            raise _unusable(broken) from broken
-
-    @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        try:
-            with self._engine.connect() as connection:
-                yield connection
-        except SQLAlchemyError as broken:
-            raise _unusable(broken) from broken
-
-
-def _open(url: str) -> Engine:
-    try:
-        parsed = make_url(url)
-        if parsed.get_backend_name() == "sqlite" and parsed.database:
-            Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-        engine = create_engine(parsed, pool_pre_ping=True)
-        if parsed.get_backend_name() == "sqlite":
-            event.listen(engine, "connect", _sqlite_pragmas)
-        schema.metadata.create_all(engine)
-        with engine.begin() as connection:
-            version = connection.execute(select(schema.about.c.version)).scalar()
-            if version is None:
-                connection.execute(insert(schema.about).values(version=schema.VERSION))
-    except (SQLAlchemyError, OSError) as broken:
-        raise _unusable(broken) from broken
-    if version is not None and version > schema.VERSION:
-        raise EnvironmentProblem(
-            f"the ledger has version {version}, this Ebbtide knows {schema.VERSION}",
-            fix="use the newer Ebbtide that wrote it",
-        )
-    return engine
-
-
-def _sqlite_pragmas(connection: Any, _record: Any) -> None:
-    # FULL makes a committed transaction survive a power cut: a wave must not be forgotten once it began.
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=30000", "foreign_keys=ON"):
-        connection.execute(f"PRAGMA {pragma}")
 
 
 def _actor() -> str:
@@ -225,16 +180,6 @@ def _actor() -> str:
         return getpass.getuser()
     except (OSError, KeyError):
         return "unknown"
-
-
-def _unusable(broken: Exception) -> EnvironmentProblem:
-    cause = getattr(broken, "orig", None) or broken
-    first = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
-    return EnvironmentProblem(
-        f"the ledger database failed: {first}",
-        why="a run that cannot be recorded must not delete",
-        fix="check 'ledger.url' in ebbtide.toml and that the database is up",
-    )
 
 
 def _no_run(run_id: int) -> NotFound:

@@ -14,6 +14,8 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from ebbtide.ledger.database import Contents
+
 VERSION = 1
 
 metadata = MetaData()
@@ -59,3 +61,12 @@ events = Table(
     Column("what", Text, nullable=False),
 )
 """Who did what to a run, and when: the audit trail."""
+
+CONTENTS = Contents(
+    name="the ledger",
+    database="the ledger database",
+    why="a run that cannot be recorded must not delete",
+    metadata=metadata,
+    about=about,
+    version=VERSION,
+)

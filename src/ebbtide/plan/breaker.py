@@ -36,7 +36,10 @@ def trip_reasons(size: PlanSize, limits: BreakerLimits) -> list[str]:
     """Say in words why a plan is larger than expected; nothing to say means it is not."""
     reasons = []
     if size.due_objects and size.due_objects >= size.known_objects:
-        reasons.append(f"it deletes all {size.known_objects} known objects; nothing would be left")
+        all_of_it = (
+            "the only known object" if size.known_objects == 1 else f"all {size.known_objects} known objects"
+        )
+        reasons.append(f"it deletes {all_of_it}; nothing would be left")
     elif size.known_objects >= limits.min_objects and size.fraction > limits.max_delete_fraction:
         reasons.append(
             f"it deletes {size.fraction:.0%} of {size.known_objects} objects,"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ebbtide.plan.manifest import Summary, Tally
 from ebbtide.report.format import count, human_bytes, percent
 from ebbtide.report.names import Name, name
+from ebbtide.report.words import Words
 
 AT_ONCE = 8
 """So many rows stand open; the rest unfolds."""
@@ -37,6 +38,8 @@ class Chart:
     note: str
     bars: tuple[Bar, ...]
     both: bool = False
+    counted: str = "objects"
+    """What its numbers count."""
 
     @property
     def shown(self) -> tuple[Bar, ...]:
@@ -49,27 +52,37 @@ class Chart:
         return self.bars[len(self.shown) :]
 
 
-def due_charts(summary: Summary) -> tuple[Chart, ...]:
-    """Draw what a plan deletes from four sides."""
+def due_charts(summary: Summary, words: Words) -> tuple[Chart, ...]:
+    """Draw what a plan does from four sides."""
     due = summary.due
-    shared = "An object counts under each {} it has, so the rows may add up to more than the plan."
-    return (
-        Chart("By rule", "Rule", shared.format("rule"), _bars(summary.by_rule, due)),
-        Chart(
-            "By prefix",
-            "Prefix",
-            "Each object counts once, under its first path.",
-            _bars((*summary.by_prefix, *_rest(summary.by_prefix, due)), due),
-        ),
-        Chart("By branch", "Branch", shared.format("branch"), _bars(summary.by_branch, due)),
-        Chart("By age", "Age", "Since each object was written.", _bars(summary.by_age, due)),
-    )
+    rules, branches = _bars(summary.by_rule, due), _bars(summary.by_branch, due)
+    prefixes = _bars((*summary.by_prefix, *_rest(summary.by_prefix, due)), due)
+    ages = Chart("By age", "Age", f"Since each {words.item} was written.", _bars(summary.by_age, due))
+    once = f"Each {words.item} counts once, under "
+    if words.has_branches:
+        shared = "An object counts under each {} it has, so the rows may add up to more than the plan."
+        charts = (
+            Chart("By rule", "Rule", shared.format("rule"), rules),
+            Chart("By prefix", "Prefix", f"{once}its first path.", prefixes),
+            Chart("By branch", "Branch", shared.format("branch"), branches),
+            ages,
+        )
+    else:
+        actions = _bars(summary.by_collector, due)
+        charts = (
+            Chart("By action", "Action", f"{once}what is to be done with it.", actions),
+            Chart("By rule", "Rule", f"{once}the rule that decides.", rules),
+            Chart("By prefix", "Prefix", f"{once}the first folders of its key.", prefixes),
+            ages,
+        )
+    return tuple(replace(chart, counted=f"{words.item}s") for chart in charts)
 
 
-def held_chart(summary: Summary) -> Chart:
+def held_chart(summary: Summary, words: Words) -> Chart:
     """Draw why things that a rule touched are kept."""
     bars = _bars(summary.held_by_reason, summary.held)
-    return Chart("By reason", "Reason", "Each object counts once, under what holds it.", bars, both=True)
+    note = f"Each {words.item} counts once, under what holds it."
+    return Chart("By reason", "Reason", note, bars, both=True, counted=f"{words.item}s")
 
 
 def _bars(tallies: Sequence[Tally], whole: Tally) -> tuple[Bar, ...]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from ebbtide.plan.decision import Outcome
 from ebbtide.plan.manifest import Summary, Tally
-from ebbtide.report.format import count, human_bytes, percent, plural
+from ebbtide.report.format import count, human_bytes, percent
 from ebbtide.report.results import Results
 from ebbtide.report.story import Headline, tally_of
+from ebbtide.report.words import Words
 
 
 @dataclass(frozen=True)
@@ -36,48 +37,46 @@ class Stretch:
 
 
 def figures(
-    summary: Summary, head: Headline, found: Results, outcomes: Mapping[str, Tally]
+    summary: Summary, head: Headline, found: Results, outcomes: Mapping[str, Tally], words: Words
 ) -> tuple[Figure, ...]:
     """Pick the four numbers that answer: how much, what stays, out of what, and is anything wrong."""
     due, held = summary.due, summary.held
     taken = percent(due.objects, summary.known_objects)
     return (
-        _freed(due, head, outcomes),
-        Figure(
-            "held", "Held", human_bytes(held.bytes), f"{plural(held.objects, 'object')} kept for a reason"
-        ),
-        Figure("known", "Known objects", count(summary.known_objects), f"this plan takes {taken} of them"),
-        _attention(head, found),
+        _freed(due, head, outcomes, words),
+        Figure("held", "Held", human_bytes(held.bytes), f"{words.items(held.objects)} kept for a reason"),
+        Figure("known", words.known, count(summary.known_objects), f"this plan takes {taken} of them"),
+        _attention(head, found, words),
     )
 
 
-def _freed(due: Tally, head: Headline, outcomes: Mapping[str, Tally]) -> Figure:
+def _freed(due: Tally, head: Headline, outcomes: Mapping[str, Tally], words: Words) -> Figure:
     if not head.attempted:
-        return Figure("freed", "Would free", human_bytes(due.bytes), plural(due.objects, "object"), "sea")
-    deleted = tally_of(outcomes, Outcome.DELETED)
-    note = f"{plural(deleted.objects, 'object')} of {count(due.objects)} planned"
-    return Figure("freed", "Freed", human_bytes(deleted.bytes), note, "sea")
+        return Figure("freed", words.would, human_bytes(due.bytes), words.items(due.objects), "sea")
+    done = tally_of(outcomes, Outcome.DELETED)
+    note = f"{words.items(done.objects)} of {count(due.objects)} planned"
+    return Figure("freed", words.did, human_bytes(done.bytes), note, "sea")
 
 
-def _attention(head: Headline, found: Results) -> Figure:
+def _attention(head: Headline, found: Results, words: Words) -> Figure:
     label = "Need attention"
     if found.attention:
         parts = [f"{row.objects} {row.label}" for row in found.rows if row.tone == "bad"]
         return Figure("attention", label, count(found.attention), ", ".join(parts), "bad")
-    note = "no object was refused or failed" if head.attempted else "nothing was attempted yet"
+    note = f"no {words.item} was refused or failed" if head.attempted else "nothing was attempted yet"
     return Figure("attention", label, "0", note, "good" if head.attempted else "plan")
 
 
-def tide(summary: Summary, *, attempted: bool) -> tuple[Stretch, ...]:
+def tide(summary: Summary, words: Words, *, attempted: bool) -> tuple[Stretch, ...]:
     """Lay what goes, what is held and the rest end to end; counts may be estimates, so none overflows."""
     due, held = summary.due.objects, summary.held.objects
     whole = max(summary.known_objects, due + held)
     if not whole:
         return ()
     parts = (
-        ("goes", "Planned to go" if attempted else "Would go", due),
+        ("goes", words.planned_part if attempted else words.part, due),
         ("held", "Held", held),
-        ("rest", "Other known objects", whole - due - held),
+        ("rest", f"Other known {words.item}s", whole - due - held),
     )
     stretches, start = [], 0.0
     for kind, label, objects in parts:

@@ -21,6 +21,7 @@ from ebbtide.report.names import Name, name
 from ebbtide.report.results import results
 from ebbtide.report.samples import Row, decision_row, example_path, trouble_row
 from ebbtide.report.story import headline, next_steps
+from ebbtide.report.words import Words, words_of
 
 _LONG_POLICY = 60
 """A policy of more lines stands folded."""
@@ -59,8 +60,9 @@ def _templates() -> Environment:
 
 def _view(data: ReportData) -> dict[str, Any]:
     manifest, summary = data.manifest, data.manifest.summary
-    head = headline(data.state, summary.due, data.outcomes)
-    found = results(data.state, summary.due, data.outcomes)
+    words = words_of(manifest)
+    head = headline(data.state, summary, data.outcomes, words)
+    found = results(data.state, summary.due, data.outcomes, words)
     path = example_path(data.held_sample, data.due_sample)
     return {
         "version": __version__,
@@ -68,17 +70,18 @@ def _view(data: ReportData) -> dict[str, Any]:
         "collector": printable(manifest.collector),
         "target": name(manifest.target),
         "head": head,
-        "facts": _facts(manifest),
+        "words": words,
+        "facts": _facts(manifest, words),
         "plan_hash": manifest.plan_hash,
         "failure": _failure(data),
         "breaker": [printable(reason) for reason in manifest.breaker],
         "warnings": [printable(warning) for warning in manifest.warnings],
-        "figures": figures(summary, head, found, data.outcomes),
-        "tide": tide(summary, attempted=head.attempted),
+        "figures": figures(summary, head, found, data.outcomes, words),
+        "tide": tide(summary, words, attempted=head.attempted),
         "results": found,
         "is_empty": not summary.due.objects,
-        "charts": due_charts(summary),
-        "held": held_chart(summary),
+        "charts": due_charts(summary, words),
+        "held": held_chart(summary, words),
         "due_rows": [decision_row(row) for row in data.due_sample],
         "held_rows": [decision_row(row) for row in data.held_sample],
         "trouble": [trouble_row(row) for row in data.failed_sample],
@@ -93,12 +96,13 @@ def _view(data: ReportData) -> dict[str, Any]:
     }
 
 
-def _facts(manifest: Manifest) -> list[tuple[str, Name]]:
-    return [
+def _facts(manifest: Manifest, words: Words) -> list[tuple[str, Name]]:
+    facts = [
         ("Policy time", name(moment(manifest.now))),
         ("Plan made", name(moment(manifest.made_at))),
-        ("Namespace", name(manifest.namespace)),
     ]
+    # A bucket is its own namespace.
+    return [*facts, ("Namespace", name(manifest.namespace))] if words.has_branches else facts
 
 
 def _failure(data: ReportData) -> str:

@@ -10,6 +10,7 @@ from ebbtide.plan.decision import Outcome
 from ebbtide.plan.manifest import Tally
 from ebbtide.report.format import count, human_bytes, plural, printable
 from ebbtide.report.story import tally_of
+from ebbtide.report.words import LAKE, Words
 
 _MEANINGS: Mapping[str, str] = {
     Outcome.DELETED: "Gone, and its space is free.",
@@ -17,6 +18,13 @@ _MEANINGS: Mapping[str, str] = {
     Outcome.CHANGED: "Needed or rewritten since the plan was made, so it was left alone.",
     Outcome.DENIED: "The store refused for want of permission. Still there; grant it, then apply again.",
     Outcome.FAILED: "The store failed, even after retries. Still there; apply again.",
+}
+_IN_BUCKETS: Mapping[str, str] = {
+    Outcome.DELETED: "Done as planned: ended, moved or aborted.",
+    Outcome.ABSENT: "Was done or gone already when its turn came. Nothing to do.",
+    Outcome.CHANGED: "Not what it was when the plan was made, so it was left alone.",
+    Outcome.DENIED: "Refused: it is not permitted, or cannot be done. As it was; see its reason.",
+    Outcome.FAILED: "The store failed, even after retries. As it was; apply again.",
 }
 _TONES: Mapping[str, str] = {Outcome.DELETED: "good", Outcome.DENIED: "bad", Outcome.FAILED: "bad"}
 
@@ -43,33 +51,34 @@ class Results:
     attention: int
 
 
-def results(state: str, due: Tally, outcomes: Mapping[str, Tally]) -> Results:
+def results(state: str, due: Tally, outcomes: Mapping[str, Tally], words: Words) -> Results:
     """Lay out the outcomes in their usual order; one that nobody expected comes last, never left out."""
     labels = [str(outcome) for outcome in Outcome]
     labels += [label for label in outcomes if label not in labels]
     recorded = sum(tally.objects for tally in outcomes.values())
-    text, tone = _sum(state, due.objects, recorded)
+    text, tone = _sum(state, due.objects, recorded, words)
+    meanings = _MEANINGS if words is LAKE else _IN_BUCKETS
     return Results(
-        rows=tuple(_row(label, tally_of(outcomes, label)) for label in labels),
+        rows=tuple(_row(label, tally_of(outcomes, label), meanings) for label in labels),
         sum_text=text,
         sum_tone=tone,
         attention=sum(tally_of(outcomes, outcome).objects for outcome in Outcome if not outcome.is_final),
     )
 
 
-def _row(label: str, tally: Tally) -> OutcomeRow:
+def _row(label: str, tally: Tally, meanings: Mapping[str, str]) -> OutcomeRow:
     return OutcomeRow(
         label=printable(label),
         objects=count(tally.objects),
         size=human_bytes(tally.bytes),
-        meaning=_MEANINGS.get(label, "Not an outcome that this version of Ebbtide knows."),
+        meaning=meanings.get(label, "Not an outcome that this version of Ebbtide knows."),
         tone=_TONES.get(label, "plan") if tally.objects else "none",
         is_none=not tally.objects,
     )
 
 
-def _sum(state: str, planned: int, recorded: int) -> tuple[str, str]:
-    text = f"{plural(recorded, 'outcome')} for {plural(planned, 'planned object')}"
+def _sum(state: str, planned: int, recorded: int, words: Words) -> tuple[str, str]:
+    text = f"{plural(recorded, 'outcome')} for {words.items(planned, 'planned')}"
     if recorded == planned:
         return f"{text}: they add up.", "good"
     if recorded > planned or state == RunState.SUCCEEDED:
@@ -77,8 +86,7 @@ def _sum(state: str, planned: int, recorded: int) -> tuple[str, str]:
             f"{text}: they do not add up. This is a defect of Ebbtide; keep this page and report it.",
             "bad",
         )
-    missing = plural(planned - recorded, "object has", "objects have")
-    caution = (
-        "Outcomes are recorded wave by wave: an interrupted wave may have deleted more than stands here."
-    )
+    missing = plural(planned - recorded, f"{words.item} has", f"{words.item}s have")
+    more = f"may have {words.acted} more than stands here"
+    caution = f"Outcomes are recorded wave by wave: an interrupted wave {more}."
     return f"{text}: {missing} no outcome yet. {caution}", "busy"

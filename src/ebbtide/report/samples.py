@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 
+from ebbtide.plan.decision import Decision
 from ebbtide.report.format import human_bytes, moment
 from ebbtide.report.names import Name, name, names
 
@@ -46,7 +47,7 @@ def decision_row(row: Row) -> DecisionRow:
     return DecisionRow(
         path=paths[0] if paths else name(None, absent="(no path)"),
         more_paths=paths[1:],
-        address=name(row.get("address")),
+        address=_place(row),
         rules=names(row.get("rules")),
         reason=name(row.get("reason")),
         held_by=name(row.get("held_by"), absent="–"),
@@ -57,14 +58,25 @@ def decision_row(row: Row) -> DecisionRow:
 
 def trouble_row(row: Row) -> TroubleRow:
     """Read a row of OUTCOMES."""
+    version = row.get("version")
     return TroubleRow(
-        address=name(row.get("address")),
+        address=name(f"{row.get('address')} version {version}" if version else row.get("address")),
         outcome=name(row.get("outcome")),
         reason=name(row.get("reason"), absent="no reason given"),
         rules=names(row.get("rules")),
         size=_size(row.get("size")),
         at=_moment(row.get("at"), absent="–"),
     )
+
+
+def _place(row: Row) -> Name:
+    """Name where an object is; in a bucket its key says that, so what is done with which version."""
+    task = row.get("task")
+    if not isinstance(task, Mapping):
+        return name(row.get("address"))
+    goal = f" to {task['goal']}" if task.get("goal") else ""
+    doing = f"{task.get('action')}{goal}, " if row.get("decision") != Decision.HELD else ""
+    return name(f"{doing}version {task.get('version')}")
 
 
 def example_path(*samples: Sequence[Row]) -> str | None:

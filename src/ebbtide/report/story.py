@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from ebbtide.ledger.runs import RunState
 from ebbtide.plan.decision import DELETED_REPOSITORY, Outcome
-from ebbtide.plan.manifest import Manifest, Tally
-from ebbtide.report.format import count, human_bytes, plural, printable
+from ebbtide.plan.manifest import Manifest, Summary, Tally
+from ebbtide.report.format import count, human_bytes, printable
+from ebbtide.report.words import Words, words_of
 
 _NOT_ATTEMPTED = {RunState.PLANNING, RunState.PLANNED, RunState.APPROVED, RunState.ABANDONED}
 _TONES: Mapping[str, str] = {RunState.SUCCEEDED: "good", RunState.FAILED: "bad", RunState.APPLYING: "busy"}
@@ -33,35 +34,33 @@ class Step:
     purpose: str
 
 
-def headline(state: str, due: Tally, outcomes: Mapping[str, Tally]) -> Headline:
+def headline(state: str, summary: Summary, outcomes: Mapping[str, Tally], words: Words) -> Headline:
     """Say in one sentence what happened or would happen."""
     attempted = state not in _NOT_ATTEMPTED or bool(outcomes)
-    sentence = _sentence(state, due, outcomes, attempted=attempted)
+    sentence = _after(state, summary.due, outcomes, words) if attempted else _before(state, summary, words)
     return Headline(printable(state), _TONES.get(state, "plan"), sentence, attempted)
 
 
-def _sentence(state: str, due: Tally, outcomes: Mapping[str, Tally], *, attempted: bool) -> str:
-    if not attempted:
-        return _before(state, due)
-    deleted = tally_of(outcomes, Outcome.DELETED)
+def _after(state: str, due: Tally, outcomes: Mapping[str, Tally], words: Words) -> str:
+    done = tally_of(outcomes, Outcome.DELETED)
     if state == RunState.SUCCEEDED:
-        return f"Freed {_amount(deleted)}." if due.objects else "Nothing was due, and nothing was deleted."
-    freed = (
-        f"{human_bytes(deleted.bytes)}, {count(deleted.objects)} of {plural(due.objects, 'planned object')}"
-    )
+        nothing = f"Nothing was due, and nothing was {words.acted}."
+        return f"{words.did} {words.amount(done)}." if due.objects else nothing
+    planned = words.items(due.objects, "planned")
+    freed = f"{words.did} {human_bytes(done.bytes)}, {count(done.objects)} of {planned}"
     left = sum(tally_of(outcomes, outcome).objects for outcome in Outcome if not outcome.is_final)
     if state == RunState.FAILED:
-        rest = f"{plural(left, 'object')} could not be deleted" if left else "it stopped before the end"
-        return f"Freed {freed}; {rest}."
-    return f"Freed {freed}, so far."
+        rest = f"{words.items(left)} could not be {words.acted}" if left else "it stopped before the end"
+        return f"{freed}; {rest}."
+    return f"{freed}, so far."
 
 
-def _before(state: str, due: Tally) -> str:
+def _before(state: str, summary: Summary, words: Words) -> str:
     if state == RunState.ABANDONED:
-        return "Planning stopped before there was a plan. Nothing was deleted."
-    if not due.objects:
-        return "Nothing is due: applying this plan would delete nothing."
-    return f"Applying this plan would free {_amount(due)}. Nothing has been deleted yet."
+        return f"Planning stopped before there was a plan. Nothing was {words.acted}."
+    if not summary.due.objects:
+        return f"Nothing is due: applying this plan would {words.change} nothing."
+    return f"Applying this plan would {words.intent(summary)}. Nothing has been {words.acted} yet."
 
 
 def next_steps(manifest: Manifest, state: str, *, path: str | None) -> tuple[Step, ...]:
@@ -70,7 +69,7 @@ def next_steps(manifest: Manifest, state: str, *, path: str | None) -> tuple[Ste
     target = printable(shlex.quote(manifest.target))
     explain = Step(
         f"ebb explain {target} {printable(shlex.quote(path or 'PATH'))}",
-        "why one object goes, went, or is still here",
+        f"why one {words_of(manifest).item} goes, went, or is still here",
     )
     apply = f"ebb apply {run}{' --override-breaker' if manifest.breaker else ''}"
     # Of a deleted repository nothing refers to an object, so there is nothing to explain.
@@ -80,7 +79,10 @@ def next_steps(manifest: Manifest, state: str, *, path: str | None) -> tuple[Ste
         return Step(apply, "finish the run; what is done is not done twice"), *why
     if state in {RunState.PLANNED, RunState.APPROVED} and manifest.summary.due.objects:
         caution = "only if the breaker's reason is understood and right: " if manifest.breaker else ""
-        delete = Step(apply, f"{caution}delete this, after checking again that nothing needs it")
+        is_lake = words_of(manifest).has_branches
+        purpose = "delete this, after checking again that nothing needs it"
+        purpose = purpose if is_lake else "do this, after checking again that each item is as it was planned"
+        delete = Step(apply, caution + purpose)
         return Step(f"ebb plan show {run} --all", "every row of this plan"), *why, delete
     return *why, Step(f"ebb plan {target}{' --deleted' if is_deleted else ''}", "see what is due by now")
 
@@ -88,7 +90,3 @@ def next_steps(manifest: Manifest, state: str, *, path: str | None) -> tuple[Ste
 def tally_of(outcomes: Mapping[str, Tally], outcome: str) -> Tally:
     """Give an outcome's numbers; what did not happen is zero."""
     return outcomes.get(outcome, Tally(outcome, 0, 0))
-
-
-def _amount(tally: Tally) -> str:
-    return f"{human_bytes(tally.bytes)} in {plural(tally.objects, 'object')}"

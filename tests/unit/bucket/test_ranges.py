@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.bucket.inventory.ranges import Range, between, cut, missing, rest_of, split
+from ebbtide.bucket.inventory.ranges import Range, around, between, cut, missing, rest_of, split
 
 KEYS = st.text(st.sampled_from("ab/.-~é\U0001f600\x01 z0"), min_size=1, max_size=6)
 
@@ -171,6 +171,21 @@ def test_a_rest_ends_where_its_range_does(last, expected):
     """A range that stopped at its very end has no rest, which would be a second range of no keys."""
     assert expected == rest_of(Range("p", "", "m"), last)
     assert Range("p", "z") == rest_of(Range("p"), "z")
+
+
+@given(st.sets(KEYS, max_size=40), st.sampled_from(["", "a", "a/"]), st.sets(KEYS, max_size=4))
+def test_going_around_prefixes_lists_all_else_once(keys, prefix, left_out):
+    """What lies below a prefix that is left out is not listed, and every other key is, just once."""
+    bucket = Keys(tuple(keys))
+    found = [key for part in around(Range(prefix), left_out) for key in bucket.of(part)]
+    inside = tuple(one for one in left_out if one.startswith(prefix))
+    # A key that is such a prefix itself may be listed or not.
+    either = keys & left_out
+
+    assert len(found) == len(set(found))
+    assert {key for key in bucket.of(Range(prefix)) if not key.startswith(inside)} - either == {
+        *found
+    } - either
 
 
 @given(st.sets(KEYS, max_size=40), st.integers(1, 4), st.integers(1, 5))

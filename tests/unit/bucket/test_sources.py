@@ -82,4 +82,16 @@ def test_a_location_that_is_not_configured_stops(rules_of):
     with pytest.raises(BadInput, match="cold"):
         rules_of(Bucket(), Source.FILE, given=moving)
 
-    assert moving == rules_of(Bucket(), Source.FILE, given=moving, locations=["cold"]).configuration
+    known = {"cold": StoreSpec("s3://cold")}
+
+    assert moving == rules_of(Bucket(), Source.FILE, given=moving, locations=known).configuration
+
+
+def test_a_location_in_the_bucket_is_part_of_what_a_plan_was_made_from(rules_of):
+    """A plan that was made before a location came into its bucket may not be applied after that."""
+    before = rules_of(Bucket())
+    after = rules_of(Bucket(), locations={"near": StoreSpec("s3://b/old")})
+
+    assert after == planned_rules(after.policy)
+    assert before.policy_hash != after.policy_hash
+    assert before.policy_hash == rules_of(Bucket(), locations={"far": StoreSpec("s3://c/old")}).policy_hash

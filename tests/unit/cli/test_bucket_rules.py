@@ -154,7 +154,7 @@ def test_no_spark_is_imported(here):
         [sys.executable, "-c", program], cwd=here, capture_output=True, text=True, check=True, timeout=60
     )
 
-    assert ["valid: 1 rules, 1 enabled", "[]"] == done.stdout.splitlines()
+    assert ["valid: 1 rule, 1 enabled", "[]"] == done.stdout.splitlines()
 
 
 def test_set_get_list_and_rm(here, capsys):
@@ -173,7 +173,7 @@ def test_set_get_list_and_rm(here, capsys):
     assert "NoSuchLifecycleConfiguration" in none[2]
     assert (0, "s3://logs") == (first[0], json.loads(first[1])["bucket"])
     assert [("s3://logs", True)] == [(row["bucket"], row["enabled"]) for row in listed]
-    assert (0, "s3://logs has 1 rules, 0 enabled") == (second[0], second[1].splitlines()[0])
+    assert (0, "s3://logs has 1 rule, 0 enabled") == (second[0], second[1].splitlines()[0])
     assert ["b"] == [read["ID"] for read in got["Rules"]]
     assert [("s3://logs", False)] == [(row["bucket"], row["enabled"]) for row in again]
     assert [0, 0] == removed

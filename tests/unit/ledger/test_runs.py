@@ -1,6 +1,7 @@
 """The run ledger, on SQLite and PostgreSQL."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
@@ -129,3 +130,13 @@ def test_a_target_has_one_run_at_a_time(tmp_path):
 
     assert 1 == len(refused)
     assert "ebb apply 7" in refused[0]
+
+
+def test_several_may_open_a_new_ledger_at_once(tmp_path):
+    """Whoever comes first makes the tables, and nobody fails because another one does."""
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    with ThreadPoolExecutor(8) as threads:
+        ledgers = list(threads.map(lambda _: Ledger(url, clock=lambda: NOW), range(8)))
+    run_id = begin(ledgers[0])
+
+    assert {run_id} == {ledger.runs()[0].run_id for ledger in ledgers}

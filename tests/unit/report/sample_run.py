@@ -222,6 +222,63 @@ def empty_run() -> ReportData:
     return ReportData(manifest, "planned", {}, (), (), (), ())
 
 
+_BUCKET_SUMMARY = Summary(
+    due=Tally("due", 4, 7 * 1024),
+    held=Tally("held", 1, 1024),
+    known_objects=9,
+    by_rule=(Tally("logs", 3, 6 * 1024), Tally("uploads", 1, 1024)),
+    by_prefix=(Tally("logs/2024/", 4, 7 * 1024),),
+    by_age=(Tally("30 to 89 days", 4, 7 * 1024),),
+    held_by_reason=(Tally("a legal hold", 1, 1024),),
+    by_collector=(
+        Tally("transition", 1, 4 * 1024),
+        Tally("delete_version", 2, 2 * 1024),
+        Tally("abort_upload", 1, 1024),
+    ),
+)
+
+
+def _bucket_row(action: str, version: str, goal: str | None = None) -> dict[str, object]:
+    task = {"action": action, "version": version, "goal": goal}
+    return {
+        "paths": ["logs/2024/a.log"],
+        "address": "logs/2024/a.log",
+        "rules": ["logs"],
+        "deadline": NOW,
+        "size": 1024,
+        "task": task,
+    }
+
+
+def bucket_run(state: str = "planned", outcomes: Mapping[str, Tally] | None = None) -> ReportData:
+    """Give a run over a bucket."""
+    manifest = replace(
+        MANIFEST,
+        target="s3://acme-logs",
+        namespace="s3://acme-logs",
+        collector="bucket",
+        policy=json.dumps({"source": "stored", "versioning": "Enabled", "configuration": {"Rules": []}}),
+        snapshot={"versioning": "Enabled"},
+        summary=_BUCKET_SUMMARY,
+        waves=1,
+    )
+    due = (_bucket_row("transition", "v3", "COLD"), _bucket_row("delete_version", "v1"))
+    held = _bucket_row("none", "v2") | {
+        "decision": "held",
+        "reason": "a legal hold",
+        "held_by": "a legal hold",
+    }
+    failed = {
+        "address": "logs/2024/a.log",
+        "version": "v1",
+        "outcome": "failed",
+        "rules": ["logs"],
+        "size": 1024,
+    }
+    trouble = (failed,) if outcomes and "failed" in outcomes else ()
+    return ReportData(manifest, state, outcomes or {}, due, (held,), trouble, _PLANNING)
+
+
 HOSTILE = "<script>alert('x')</script>\"'><img src=http://evil.example/x onerror=alert(1)>&amp;{{ 7*7 }}"
 
 

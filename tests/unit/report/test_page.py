@@ -14,6 +14,7 @@ from tests.unit.report.sample_run import (
     NOW,
     SUMMARY,
     applied_run,
+    bucket_run,
     empty_run,
     failed_run,
     hostile_run,
@@ -69,7 +70,7 @@ def read(data: ReportData) -> str:
     return re.sub(r"\s+", " ", text)
 
 
-@pytest.mark.parametrize("run", [planned_run, succeeded_run, failed_run, empty_run, hostile_run])
+@pytest.mark.parametrize("run", [planned_run, succeeded_run, failed_run, empty_run, hostile_run, bucket_run])
 def test_the_page_is_well_formed(run) -> None:
     """Every tag is closed where it should be, whatever the names."""
     outline = Outline(render(run()))
@@ -239,6 +240,33 @@ def test_the_next_command(run: ReportData, command: str) -> None:
     text = read(run)
 
     assert command in text
+
+
+BUCKET_DONE = {"deleted": Tally("deleted", 3, 6 * 1024), "failed": Tally("failed", 1, 1024)}
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (bucket_run(), "would move 1 version, delete 2 noncurrent versions and abort 1 upload: 7.0 KiB in 4"),
+        (bucket_run(), "Nothing has been acted on yet."),
+        (bucket_run(), "Would act on 7.0 KiB 4 items"),
+        (bucket_run(), "By action Action Size Items transition"),
+        (bucket_run(), "logs/2024/a.log transition to COLD, version v3"),
+        (bucket_run(), "ebb explain s3://acme-logs logs/2024/a.log"),
+        (
+            bucket_run("failed", BUCKET_DONE),
+            "Acted on 6.0 KiB, 3 of 4 planned items; 1 item could not be acted on.",
+        ),
+        (bucket_run("failed", BUCKET_DONE), "logs/2024/a.log version v1"),
+    ],
+)
+def test_a_bucket_is_told_in_its_own_words(run: ReportData, said: str) -> None:
+    """The page of a bucket speaks of versions, markers, uploads and actions, and of nothing of lakes."""
+    text = read(run)
+
+    assert said in text
+    assert not re.search(r"branch|commit|namespace|object|\bfree", text, re.IGNORECASE)
 
 
 def test_an_empty_plan_is_not_to_be_applied() -> None:

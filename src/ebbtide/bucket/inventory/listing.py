@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.bucket.inventory.details import Details, described, described_uploads
 from ebbtide.bucket.inventory.files import RangeFile, finished_ranges
-from ebbtide.bucket.inventory.ranges import Range, missing, rest_of, split
+from ebbtide.bucket.inventory.ranges import Range, around, missing, rest_of, split
 from ebbtide.bucket.inventory.scope import covering_prefixes, matches, tag_matches, upload_prefixes
 from ebbtide.errors import MetadataError
 from ebbtide.rules.s3.configuration import Configuration
@@ -60,18 +60,20 @@ def list_bucket(
     configuration: Configuration,
     folder: Path,
     *,
+    left_out: Sequence[str] = (),
     limits: Limits = DEFAULT_LIMITS,
     on_progress: OnProgress = no_progress,
 ) -> DataFrame:
     """
     List all that an enabled rule can match, as the contract VERSIONS; a page that cannot be had raises.
 
+    Below the prefixes that are left out versions are passed over where that saves time, and listed elsewhere.
     What an earlier call with the same bucket and rules finished in this folder is not listed again.
     """
     bucket = open_bucket(spec, page=limits.rows_a_page)
     details = _details(bucket, configuration)
     tasks = limits.ranges_a_core * spark.sparkContext.defaultParallelism
-    planned = _planned(bucket, configuration, details, folder, tasks)
+    planned = _planned(bucket, configuration, details, folder, tasks, left_out)
     files = folder / _FILES
     done = finished_ranges(files)
     left, finished = missing(planned, done), len(done)
@@ -103,10 +105,16 @@ def _details(bucket: VersionedBucket, configuration: Configuration) -> Details:
 
 
 def _planned(
-    bucket: VersionedBucket, configuration: Configuration, details: Details, folder: Path, tasks: int
+    bucket: VersionedBucket,
+    configuration: Configuration,
+    details: Details,
+    folder: Path,
+    tasks: int,
+    left_out: Sequence[str],
 ) -> list[Range]:
     """Give the ranges that this folder's listing was begun with, or begin one."""
-    asked = repr((bucket.spec, covering_prefixes(configuration), upload_prefixes(configuration), details))
+    prefixes, uploads = covering_prefixes(configuration), upload_prefixes(configuration)
+    asked = repr((bucket.spec, prefixes, uploads, details, sorted(left_out)))
     identity = hashlib.sha256(asked.encode()).hexdigest()
     note = folder / _NOTE
     if note.exists():
@@ -114,10 +122,13 @@ def _planned(
         if begun["identity"] == identity:
             return [Range(**part) for part in begun["ranges"]]
     _begin_anew(folder)
-    prefixes = covering_prefixes(configuration)
-    share = max(1, tasks // max(1, len(prefixes)))
-    planned = [part for prefix in prefixes for part in _split(bucket, Range(prefix), share)]
-    planned += [Range(prefix, uploads=True) for prefix in upload_prefixes(configuration)]
+    wholes = [Range(prefix) for prefix in prefixes]
+    if bucket.ordered:
+        # Where there is no order each range is the whole listing, and two of them would be two.
+        wholes = [part for whole in wholes for part in around(whole, left_out)]
+    share = max(1, tasks // max(1, len(wholes)))
+    planned = [part for whole in wholes for part in _split(bucket, whole, share)]
+    planned += [Range(prefix, uploads=True) for prefix in uploads]
     text = json.dumps({"identity": identity, "ranges": [asdict(part) for part in planned]})
     unfinished = note.with_suffix(".new")
     with unfinished.open("w") as file:

@@ -59,6 +59,19 @@ def cut(whole: Range, places: Iterable[str]) -> list[Range]:
     return [replace(whole, after=after, up_to=up_to) for after, up_to in zip(starts, ends, strict=True)]
 
 
+def around(whole: Range, prefixes: Iterable[str]) -> list[Range]:
+    """
+    Leave the keys below some prefixes out of a range, as far as its ends can say that.
+
+    A key that is such a prefix itself, or goes on with the last character there is, stays.
+    """
+    parts = [whole]
+    for prefix in sorted(prefix for prefix in prefixes if prefix.startswith(whole.prefix)):
+        ends = prefix, prefix + chr(_LAST)
+        parts = [part for one in parts for part in cut(one, ends) if (part.after, part.up_to) != ends]
+    return parts
+
+
 def missing(planned: Iterable[Range], finished: Iterable[Range]) -> list[Range]:
     """Give what of the planned ranges no finished one covers."""
     done = sorted(finished, key=lambda one: one.after)

@@ -8,8 +8,6 @@ writer in, on PostgreSQL because every writer first updates the repository's row
 
 from __future__ import annotations
 
-import sqlite3
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,10 +19,10 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ebbtide.errors import BadInput, EnvironmentProblem
 from ebbtide.lake.catalog import schema
+from ebbtide.ledger.database import prepare_sqlite
 
 BUSY_SECONDS = 60
 """How long a SQLite writer waits for another one."""
-_WAL_ATTEMPTS_A_SECOND = 20
 
 
 class Database:
@@ -109,27 +107,8 @@ def _prepare_sqlite(connection: Any, _record: object) -> None:
     """Set up a new SQLite connection."""
     # The driver's own idea of when to begin would let a reader's snapshot start late; we send BEGIN.
     connection.isolation_level = None
-    cursor = connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000}")
-    _use_wal(cursor)
-    # FULL: a power cut must not bring back a reference to an object that was deleted since.
-    cursor.execute("PRAGMA synchronous = FULL")
-    cursor.execute("PRAGMA foreign_keys = ON")
-    cursor.execute("PRAGMA cache_size = -65536")
-    cursor.close()
-
-
-def _use_wal(cursor: Any) -> None:
-    """Switch to the write-ahead log; of several that open a new file at once, SQLite lets only one wait."""
-    for left in range(BUSY_SECONDS * _WAL_ATTEMPTS_A_SECOND, -1, -1):
-        try:
-            cursor.execute("PRAGMA journal_mode = WAL")
-        except sqlite3.OperationalError:
-            if not left:
-                raise
-            time.sleep(1 / _WAL_ATTEMPTS_A_SECOND)
-        else:
-            return
+    prepare_sqlite(connection, BUSY_SECONDS)
+    connection.execute("PRAGMA cache_size = -65536")
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -66,7 +66,8 @@ class RetiredPlanner:
         if not own:
             found.append(f"nothing of the repository was found in {self.repository.namespace}")
         if odd:
-            found.append(f"{odd} objects with unusual names are left alone")
+            some = "1 object with an unusual name is" if odd == 1 else f"{odd} objects with unusual names are"
+            found.append(f"{some} left alone")
         if others := neighbours(self.store, self.repository.uid):
             found.append(
                 f"there are objects of other repositories, as in repos/{others[0]}: another catalog may know"
