@@ -92,8 +92,9 @@ def make_rules(count: int) -> Configuration:
     However few they are, together they are about all keys, so that as many versions have to be judged.
     """
     if count <= len(_KINDS):
-        tens = [f"team-{number}" for number in range(len(_KINDS) - 1)]
-        return Configuration(tuple(_rule(number, prefix) for number, prefix in enumerate(["team-", *tens])))
+        prefixes = ["team-", *(f"team-{number}" for number in range(len(_KINDS) - 1))]
+        # From ten on, so that about as much is due as with many rules.
+        return Configuration(tuple(_rule(number, prefix) for number, prefix in enumerate(prefixes, start=10)))
     return Configuration(tuple(_rule(number, f"team-{number % _TEAMS:02d}/") for number in range(count)))
 
 
