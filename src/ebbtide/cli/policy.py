@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +16,7 @@ from ebbtide.cli.state import State
 from ebbtide.errors import WorldError
 from ebbtide.lake import policy_suite as lakes
 from ebbtide.lake.lifecycle.policies import policy_warnings
+from ebbtide.registry import policy_suite as registries
 from ebbtide.report.format import plural
 from ebbtide.rules.documents import nearest
 from ebbtide.rules.lake_policy_parser import lake_policy, policy_hash
@@ -23,11 +24,12 @@ from ebbtide.tables.failures import own_errors
 
 app = typer.Typer(no_args_is_help=True, help="Check and test policies.")
 
-Case = lakes.Case | buckets.Case
-Result = lakes.CaseResult | buckets.CaseResult
+Case = lakes.Case | buckets.Case | registries.Case
+Result = lakes.CaseResult | buckets.CaseResult | registries.CaseResult
 _KINDS: dict[str, Callable[[dict[str, Any], str], Case]] = {
     "lake": lakes.lake_case,
     "bucket": buckets.bucket_case,
+    "registry": registries.registry_case,
 }
 
 
@@ -54,11 +56,14 @@ def test(
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run test suites for policies: all cases in one Spark session; exits 1 if any fails."""
+    """Run test suites for policies: all that need Spark in one session; exits 1 if any fails."""
     state: State = context.obj
     cases = [case for suite in suites for case in suite_cases(read_document(str(suite)), str(suite))]
-    with state.spark(master) as spark, own_errors():
-        results = run_suite(spark, cases)
+    if all(isinstance(case, registries.Case) for case in cases):
+        results = run_suite(None, cases)
+    else:
+        with state.spark(master) as spark, own_errors():
+            results = run_suite(spark, cases)
     failed = [result for result in results if not result.passed]
     if as_json:
         print_json([result.to_plain() for result in results])
@@ -86,11 +91,16 @@ def _case(data: Any, where: str) -> Case:
     return _KINDS[kind](data, where)
 
 
-def run_suite(spark: SparkSession, cases: Sequence[Case]) -> list[Result]:
-    """Judge all cases of a kind at once, and give the results in the order of the cases."""
-    of_lakes = iter(lakes.run_cases(spark, [case for case in cases if isinstance(case, lakes.Case)]))
-    of_buckets = iter(buckets.run_cases(spark, [case for case in cases if isinstance(case, buckets.Case)]))
-    return [next(of_lakes) if isinstance(case, lakes.Case) else next(of_buckets) for case in cases]
+def run_suite(spark: SparkSession | None, cases: Sequence[Case]) -> list[Result]:
+    """Judge all cases of a kind at once, and give the results in their order; registries need no Spark."""
+    of_registries = registries.run_cases([case for case in cases if isinstance(case, registries.Case)])
+    found: dict[type[Case], Iterator[Result]] = {registries.Case: iter(of_registries)}
+    if spark is not None:
+        of_lakes = [case for case in cases if isinstance(case, lakes.Case)]
+        of_buckets = [case for case in cases if isinstance(case, buckets.Case)]
+        found[lakes.Case] = iter(lakes.run_cases(spark, of_lakes))
+        found[buckets.Case] = iter(buckets.run_cases(spark, of_buckets))
+    return [next(found[type(case)]) for case in cases]
 
 
 def _show(result: Result) -> None:

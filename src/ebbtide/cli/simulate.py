@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,13 @@ from ebbtide.cli.state import State, instant
 from ebbtide.errors import BadInput
 from ebbtide.lake.simulation import simulate
 from ebbtide.lake.world_document import world_document
+from ebbtide.registry.lines import plain_judgement
+from ebbtide.registry.lines import read_lines as read_images
+from ebbtide.registry.model import OLDEST_SCAN
+from ebbtide.registry.oracle import judge
+from ebbtide.registry.running import read_running
 from ebbtide.rules.documents import format_of, parse_document
+from ebbtide.rules.images.reading import read_policies
 from ebbtide.tables.failures import own_errors
 
 app = typer.Typer(no_args_is_help=True, help="Run the pipeline on a small world written by hand.")
@@ -83,6 +90,44 @@ def bucket(
     names = [row.get("version_id") or row.get("upload_id") for row in rows]
     columns = ("key", "version or upload", "action", "storage class", "rule", "due", "held by")
     table("Verdicts", columns, [[row[0], name, *row[1:]] for row, name in zip(shown, names, strict=True)])
+
+
+@app.command("registry")
+def registry(
+    context: typer.Context,
+    policies: Annotated[
+        str, typer.Option("--policies", help="policies, assign and keep_newest, in JSON, YAML or TOML.")
+    ],
+    images: Annotated[str, typer.Option("--images", help="Images, a JSON object a line; '-' reads stdin.")],
+    running: Annotated[
+        str | None,
+        typer.Option("--running", help="What runs: a Kubernetes pod list, a JSON list, or a line an image."),
+    ] = None,
+    oldest_scan: Annotated[
+        float, typer.Option("--oldest-scan", min=0, max=87_600, help="Hours after which a scan is too old.")
+    ] = OLDEST_SCAN / timedelta(hours=1),
+    now: Now = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let image policies judge images written by hand: a line for each manifest, then its tags."""
+    state: State = context.obj
+    document = read_policies(read_document(policies), "standard input" if policies == "-" else policies)
+    items = read_images(read_text(images), "standard input" if images == "-" else images)
+    found = None if running is None else read_running(read_text(running), running)
+    judged = judge(document, items, instant(now, state.clock), found, timedelta(hours=oldest_scan))
+    if as_json:
+        for judgement in judged:
+            print(json.dumps(plain_judgement(judgement), ensure_ascii=False))
+        return
+    rows = [plain_judgement(judgement) for judgement in judged]
+    names = [f":{row['tag']}" if "tag" in row else f"@{row['digest']}" for row in rows]
+    columns = ("tag or digest", "decision", "policy", "deadline", "held by")
+    shown = [[_cell(row[name.replace(" ", "_")]) for name in columns[1:]] for row in rows]
+    table(
+        "Judgements",
+        columns,
+        [[row["repository"] + name, *cells] for row, name, cells in zip(rows, names, shown, strict=True)],
+    )
 
 
 def read_text(name: str) -> str:

@@ -1,0 +1,186 @@
+"""
+Images written by hand, one a line: each field is what it must be, or an error says where.
+
+`tags` may be plain names; `children` and `subject` may be digests or descriptors with a `digest`.
+`quarantine` is null, ``"pending"``, ``"failed"``, or like ``{"state": "failed", "since": "2026-01-01"}``
+(`status` stands for `state`; `at`, `time`, `failed_at` and `pending_at` for `since`), or the short
+``{"failed": "2026-01-01"}``. Two fields are more than an inventory gives: `delete_requested` asks
+for a tag or an image to be deleted now, and `recycle` is the value copied with the others.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from ebbtide.errors import BadInput, WorldError
+from ebbtide.registry.model import Image, Judgement, Quarantine, QuarantineState, Tag
+from ebbtide.registry.references import is_digest, is_tag
+from ebbtide.rules.documents import nearest
+from ebbtide.rules.images.policy import Assigned
+from ebbtide.rules.instant import NEVER, format_instant, parse_instant
+
+_ASSIGNED = ("policy", "expires_at", "can_delete_prior", "recycle")
+IMAGE_FIELDS = (
+    *("repository", "digest", "media_type", "tags", "children", "subject", "pushed_at", "untagged_since"),
+    *("quarantine", *_ASSIGNED, "size", "delete_requested"),
+)
+TAG_FIELDS = ("name", "moved_at", *_ASSIGNED, "delete_requested")
+_STATE = ("state", "status")
+_SINCE = ("since", "at", "time", "failed_at", "pending_at")
+_NEVER = "never"
+
+
+def read_lines(text: str, name: str) -> list[Image]:
+    """Read JSON lines; empty ones are passed over."""
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            where = f"{name}, line {number}"
+            try:
+                data = json.loads(line)
+            except (ValueError, RecursionError) as broken:
+                fix = "write one JSON object a line"
+                raise WorldError(f"{where} is not JSON: {broken}", fix=fix) from None
+            found.append(read_image(data, where))
+    check_images(found, name)
+    return found
+
+
+def read_image(data: Any, where: str) -> Image:
+    """Read one image."""
+    _check_fields(where, data, IMAGE_FIELDS)
+    return Image(
+        repository=_text(where, "repository", data.get("repository")),
+        digest=_digest(where, "digest", data.get("digest")),
+        tags=tuple(_tag(one, f"{where}, tag {n}") for n, one in enumerate(_list(where, "tags", data), 1)),
+        children=tuple(_digest(where, "children", one) for one in _list(where, "children", data)),
+        subject=None if data.get("subject") is None else _digest(where, "subject", data["subject"]),
+        pushed_at=_moment(where, "pushed_at", data.get("pushed_at")),
+        untagged_since=_moment(where, "untagged_since", data.get("untagged_since")),
+        quarantine=_quarantine(where, data.get("quarantine")),
+        assigned=_assigned(where, data),
+        delete_requested=bool(_flag(where, "delete_requested", data.get("delete_requested"))),
+        media_type=data.get("media_type") and _text(where, "media_type", data["media_type"]),
+        size=_size(where, data.get("size")),
+    )
+
+
+def check_images(images: Iterable[Image], where: str) -> None:
+    """Refuse a manifest that is given twice, and a tag that names two: nobody could tell which is meant."""
+    manifests, tags = set[tuple[str, str]](), set[tuple[str, str]]()
+    for image in images:
+        if (image.repository, image.digest) in manifests:
+            found = f"{where}: {image.repository}@{image.digest} is there twice"
+            raise WorldError(found, fix="write one line for each manifest, with all its tags")
+        manifests.add((image.repository, image.digest))
+        for tag in image.tags:
+            if (image.repository, tag.name) in tags:
+                found = f"{where}: {image.repository}:{tag.name} is there twice"
+                raise WorldError(found, fix="a tag names one manifest: remove it from the other")
+            tags.add((image.repository, tag.name))
+
+
+def plain_judgement(judgement: Judgement) -> dict[str, Any]:
+    """Give the public JSON form of what becomes of a tag or a manifest."""
+    name = {"digest": judgement.digest} if judgement.tag is None else {"tag": judgement.tag}
+    return {
+        "repository": judgement.repository,
+        **name,
+        "decision": str(judgement.decision),
+        "policy": judgement.policy,
+        "deadline": None if judgement.deadline is None else format_instant(judgement.deadline),
+        "held_by": list(judgement.held_by),
+    }
+
+
+def _tag(data: Any, where: str) -> Tag:
+    fields = {"name": data} if isinstance(data, str) else data
+    _check_fields(where, fields, TAG_FIELDS)
+    name = _text(where, "name", fields.get("name"))
+    if not is_tag(name):
+        fix = "use letters, digits, '_', '.' and '-', 128 at most, and no '.' or '-' at the beginning"
+        raise WorldError(f"{where}: {name!r} is no tag", fix=fix)
+    moved = _moment(where, "moved_at", fields.get("moved_at"))
+    asked = bool(_flag(where, "delete_requested", fields.get("delete_requested")))
+    return Tag(name, moved, _assigned(where, fields), asked)
+
+
+def _assigned(where: str, data: dict[str, Any]) -> Assigned:
+    date = data.get("expires_at")
+    never = isinstance(date, str) and date.strip().casefold() == _NEVER
+    return Assigned(
+        None if data.get("policy") is None else _text(where, "policy", data["policy"]),
+        NEVER if never else _moment(where, "expires_at", date),
+        _flag(where, "can_delete_prior", data.get("can_delete_prior")),
+        _flag(where, "recycle", data.get("recycle")),
+    )
+
+
+def _quarantine(where: str, value: Any) -> Quarantine | None:
+    if value is None:
+        return None
+    states = [str(state) for state in QuarantineState]
+    if isinstance(value, str):
+        value = {"state": value}
+    if isinstance(value, dict) and len(value) == 1 and {*value} <= {*states}:
+        value = {"state": next(iter(value)), "since": next(iter(value.values()))}
+    _check_fields(f"{where}: quarantine", value, (*_STATE, *_SINCE))
+    found = [value[name] for name in _STATE if value.get(name) is not None]
+    times = [value[name] for name in _SINCE if value.get(name) is not None]
+    if len(found) != 1 or len(times) > 1 or found[0] not in states:
+        fix = 'write null, "pending", or {"state": "failed", "since": "2026-01-01T00:00:00Z"}'
+        raise WorldError(f"{where}: quarantine is {value!r}", fix=fix)
+    return Quarantine(QuarantineState(found[0]), _moment(where, "quarantine", times[0] if times else None))
+
+
+def _check_fields(where: str, data: Any, known: tuple[str, ...]) -> None:
+    if not isinstance(data, dict):
+        raise WorldError(f"{where} is {data!r}, not a table", fix='write {"repository": ..., "digest": ...}')
+    for name in data:
+        if name not in known:
+            raise WorldError(f"{where}: unknown field {name!r}", fix=nearest(str(name), known))
+
+
+def _list(where: str, name: str, data: dict[str, Any]) -> list[Any]:
+    value = data.get(name)
+    if value is not None and not isinstance(value, list):
+        raise WorldError(f"{where}: {name} is {value!r}", fix="write a list")
+    return value or []
+
+
+def _text(where: str, name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise WorldError(f"{where}: {name} is {value!r}", fix="write text")
+    return value
+
+
+def _digest(where: str, name: str, value: Any) -> str:
+    """Read a digest, or the digest of a descriptor."""
+    found = value.get("digest") if isinstance(value, dict) else value
+    if not isinstance(found, str) or not is_digest(found):
+        raise WorldError(f"{where}: {name} is {found!r}", fix="write a digest such as sha256:0a1b...")
+    return found
+
+
+def _flag(where: str, name: str, value: Any) -> bool | None:
+    if value is not None and not isinstance(value, bool):
+        raise WorldError(f"{where}: {name} is {value!r}", fix="write true, false or null")
+    return value
+
+
+def _size(where: str, value: Any) -> int | None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise WorldError(f"{where}: size is {value!r}", fix="write a whole number of bytes")
+    return value
+
+
+def _moment(where: str, name: str, value: Any) -> datetime | None:
+    if value is None:
+        return None
+    try:
+        return parse_instant(value)
+    except BadInput as wrong:
+        raise WorldError(f"{where}: {name}: {wrong.what}", fix=wrong.fix) from None

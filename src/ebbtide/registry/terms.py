@@ -1,0 +1,139 @@
+"""
+What a tag or a manifest says of itself: until when it stays, by which policy, and whether that is a pin.
+
+Values that were assigned rule, whatever the policies say today. Of a tag they are its own or, if it has none,
+its manifest's. A date that had come before the tag was moved belongs to what the tag named before: the policy
+counts anew from the move. Without values a tag gets its policy from the rules, counted from the move.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from ebbtide.registry.model import Image, QuarantineState, Tag
+from ebbtide.rules.images.policies import Policies
+from ebbtide.rules.images.policy import QUARANTINE_FAILED, UNTAGGED, Assigned, Policy, same_name
+from ebbtide.rules.instant import NEVER, format_instant
+
+UNKNOWN_TIME = "unknown time"
+NO_DATE = "no expiration date"
+NEVER_DELETE = "pinned: never delete"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Until when something stays by itself."""
+
+    lapse: datetime
+    policy: str
+    pinned: bool = False
+    recycle: bool = True
+    doubt: str = ""
+    """Why nobody can say when it lapses."""
+    copied: bool = False
+    """The values were copied when they were assigned, and not counted from a policy as it is today."""
+
+    def hold(self, now: datetime) -> str:
+        """Say what these terms hold a thing by, apart from a date that has not come."""
+        if self.doubt or self.lapse <= now:
+            return self.doubt
+        if self.lapse == NEVER:
+            return NEVER_DELETE if self.pinned else NO_DATE
+        return f"pinned until {format_instant(self.lapse)}" if self.pinned else ""
+
+
+def tag_terms(image: Image, tag: Tag, policies: Policies) -> Terms:
+    """Give the terms of a tag."""
+    terms = assigned_terms(tag.assigned, tag.moved_at, policies)
+    if terms is None and not _is(image.assigned.policy, UNTAGGED):
+        terms = assigned_terms(image.assigned, tag.moved_at, policies)
+    if terms is not None and terms.pinned:
+        return terms
+    return (
+        _failed_terms(image, terms, policies)
+        or terms
+        or counted(policies.for_tag(image.repository, tag.name), tag.moved_at)
+    )
+
+
+def manifest_terms(image: Image, policies: Policies, *, child: bool, referrer: bool) -> Terms | None:
+    """Give the terms of a manifest, None if it only follows its tags, the indexes it is in or its subject."""
+    terms = assigned_terms(image.assigned, None, policies, counting_from=image.pushed_at)
+    if image.tags:
+        mine = None if _is(image.assigned.policy, UNTAGGED) else terms
+        failed = image.quarantine is not None and image.quarantine.state is QuarantineState.FAILED
+        return None if failed and mine is not None and not mine.pinned else mine
+    if terms is not None and not _is_spent(terms.lapse, image.untagged_since) and terms.pinned:
+        return terms
+    failed_terms = _failed_terms(image, terms, policies)
+    if failed_terms is not None:
+        return failed_terms
+    if _is_named_alone(image.assigned, UNTAGGED):
+        terms = None
+    if terms is not None and not _is_spent(terms.lapse, image.untagged_since):
+        return terms
+    if referrer or (child and image.untagged_since is None):
+        return None
+    return counted(policies.the(UNTAGGED), _untagged_clock(image))
+
+
+def assigned_terms(
+    assigned: Assigned, moved: datetime | None, policies: Policies, *, counting_from: datetime | None = None
+) -> Terms | None:
+    """Give the terms that assigned values make, None if there are none; a bare name counts from its clock."""
+    if assigned.is_empty:
+        return None
+    policy = policies.find(assigned.policy) if assigned.policy else None
+    name = policy.name if policy else assigned.policy or "(none)"
+    if assigned.expires_at is None and assigned.can_delete_prior is None:
+        return counted(policy, moved or counting_from) if policy else _unknown_policy(name)
+    if assigned.expires_at is not None and _is_spent(assigned.expires_at, moved):
+        return counted(policy, moved) if policy else None
+    usual = policy.can_delete_prior if policy else True
+    prior = usual if assigned.can_delete_prior is None else assigned.can_delete_prior
+    recycle = (policy.recycle if policy else True) if assigned.recycle is None else assigned.recycle
+    return Terms(assigned.expires_at or NEVER, name, not prior, recycle, copied=True)
+
+
+def counted(policy: Policy, since: datetime | None) -> Terms:
+    """Give the terms of a policy from a moment on; from one that is unknown nobody can count."""
+    pinned = not policy.can_delete_prior
+    if since is None and policy.period is not None:
+        return Terms(NEVER, policy.name, pinned, policy.recycle, UNKNOWN_TIME)
+    lapse = NEVER if since is None else policy.expires(since)
+    return Terms(lapse, policy.name, pinned, policy.recycle)
+
+
+def _unknown_policy(name: str) -> Terms:
+    return Terms(NEVER, name, doubt="unknown policy")
+
+
+def _failed_terms(image: Image, terms: Terms | None, policies: Policies) -> Terms | None:
+    """Give the terms of an image that failed its check; a date that was assigned for that rules."""
+    if image.quarantine is None or image.quarantine.state is not QuarantineState.FAILED:
+        return None
+    if terms is not None and terms.copied and _is(terms.policy, QUARANTINE_FAILED):
+        return terms
+    return counted(policies.the(QUARANTINE_FAILED), image.quarantine.since)
+
+
+def _untagged_clock(image: Image) -> datetime | None:
+    """Give since when a manifest has been without tags: a later push begins it anew."""
+    if image.untagged_since is None:
+        return None
+    return max(image.untagged_since, image.pushed_at or image.untagged_since)
+
+
+def _is_spent(date: datetime, since: datetime | None) -> bool:
+    """Tell that a date had come before a thing became what it is, so that it was meant for something else."""
+    return since is not None and date < since
+
+
+def _is(name: str | None, policy: Policy) -> bool:
+    return name is not None and same_name(name) == same_name(policy.name)
+
+
+def _is_named_alone(assigned: Assigned, policy: Policy) -> bool:
+    """Tell that a policy is named and none of its values was copied."""
+    return _is(assigned.policy, policy) and assigned.expires_at is None and assigned.can_delete_prior is None

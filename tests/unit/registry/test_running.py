@@ -1,0 +1,154 @@
+"""What runs is read from pod lists, lists and lines, and nothing that runs is passed over."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from ebbtide.errors import WorldError
+from ebbtide.registry.model import Reference, Running
+from ebbtide.registry.references import read_reference, without_host
+from ebbtide.registry.running import read_running
+from ebbtide.rules.instant import parse_instant
+
+A = f"sha256:{'a' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("app", Reference("app", "latest")),
+        ("team/app:v1", Reference("team/app", "v1")),
+        (f"team/app@{A}", Reference("team/app", None, A)),
+        (f"team/app:v1@{A}", Reference("team/app", "v1", A)),
+        ("host:5000/app", Reference("host:5000/app", "latest")),
+        ("host:5000/app:v1", Reference("host:5000/app", "v1")),
+        (f"docker-pullable://host/app@{A}", Reference("host/app", None, A)),
+        (f"docker://{A}", Reference(None, None, A)),
+        (A, Reference(None, None, A)),
+    ],
+)
+def test_a_reference_is_taken_apart(text, expected):
+    """Host, repository, tag and digest are told apart, and a runtime's prefix is dropped."""
+    assert expected == read_reference(text, "here")
+
+
+@pytest.mark.parametrize(
+    "text", ["", ":v1", "app:", "app@", "app@x", "app:v 1", "a b", "@sha256:aa", "app:-v"]
+)
+def test_what_is_no_reference_is_refused(text):
+    """A name that is not understood stops the run: what it names would not be protected."""
+    with pytest.raises(WorldError, match="is no image"):
+        read_reference(text, "here")
+
+
+@pytest.mark.parametrize(
+    ("repository", "expected"),
+    [
+        ("app", "app"),
+        ("team/app", "team/app"),
+        ("registry.example.com/team/app", "team/app"),
+        ("host:5000/app", "app"),
+        ("localhost/app", "app"),
+        ("docker.io/library/nginx", "nginx"),
+        ("library/nginx", "nginx"),
+    ],
+)
+def test_a_host_does_not_count(repository, expected):
+    """Mirrors and ports differ; the repository is what counts."""
+    assert expected == without_host(repository)
+
+
+def pod_list(**more):
+    """Write a pod list as Kubernetes does."""
+    pod = {
+        "metadata": {"name": "web", "namespace": "prod"},
+        "spec": {
+            "containers": [{"name": "web", "image": "host/app:v1"}],
+            "initContainers": [{"name": "init", "image": "host/init:v2"}],
+            "ephemeralContainers": [{"name": "look", "image": "host/debug"}],
+        },
+        "status": {
+            "phase": "Succeeded",
+            "containerStatuses": [{"image": "host/app:v1", "imageID": f"docker-pullable://host/app@{A}"}],
+            "initContainerStatuses": [{"image": "sha256:cc", "imageID": ""}],
+            "ephemeralContainerStatuses": [{"image": "host/debug:latest", "imageID": "host/debug@sha256:dd"}],
+        },
+    }
+    waiting = {"spec": {"containers": [{"image": "host/next:v1"}]}, "status": {"phase": "Pending"}}
+    return {"apiVersion": "v1", "kind": "List", "items": [pod, waiting], "metadata": {}} | more
+
+
+def test_a_pod_list_names_images_and_digests():
+    """Of every container, whatever its kind and the pod's phase, the image and the digest count."""
+    found = read_running(json.dumps(pod_list()), "pods.json")
+
+    assert {
+        Reference("host/app", "v1"),
+        Reference("host/init", "v2"),
+        Reference("host/debug", "latest"),
+        Reference("host/app", None, A),
+        Reference(None, None, "sha256:cc"),
+        Reference("host/debug", None, "sha256:dd"),
+        Reference("host/next", "v1"),
+    } == set(found.references)
+    assert ("", None) == (found.failed, found.scanned_at)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '["app:v1"]',
+        '{"images": ["app:v1"]}',
+        '{"running": [{"image": "app:v1"}]}',
+        '[{"repository": "app", "tag": "v1"}]',
+        "app:v1\n",
+        "# what runs\n\n  app:v1  # here\n",
+    ],
+)
+def test_plain_lists(text):
+    """A JSON list, a table around one, or lines of text name images."""
+    assert Running((Reference("app", "v1"),)) == read_running(text, "running.txt")
+
+
+def test_a_scan_says_when_and_how_it_went():
+    """A table may carry the time of the scan, and that it failed."""
+    text = '{"images": ["app:v1"], "scanned_at": "2018-01-01", "failed": "half of the nodes were silent"}'
+    expected = Running(
+        (Reference("app", "v1"),), parse_instant("2018-01-01"), "half of the nodes were silent"
+    )
+
+    assert expected == read_running(text, "running.json")
+    assert read_running('{"failed": true}', "r").failed
+    assert not read_running('{"failed": false, "images": []}', "r").failed
+    assert read_running(json.dumps(pod_list(metadata={"continue": "abc"})), "r").failed
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is empty"),
+        (" \n", "is empty"),
+        ("[", "is not JSON"),
+        ("{}", "no list of what runs"),
+        ('{"images": [], "items": []}', "or several"),
+        ('{"imagez": []}', "did you mean 'images'"),
+        ('{"images": {}}', "is not a list"),
+        ('{"images": [], "scanned_at": "soon"}', "scanned_at"),
+        ('{"images": [], "failed": 1}', "failed is 1"),
+        ('["app:v1", 5]', "entry 2"),
+        ("[{}]", "entry 1"),
+        ('[{"tag": "v1"}]', "names no image"),
+        ('[{"imge": "app"}]', "entry 1: 'imge'"),
+        ('[{"spec": {"containers": 5}}]', "not a list of containers"),
+        ("app:v1\na b\n", "line 2"),
+    ],
+)
+def test_a_file_that_is_not_understood_is_refused(text, words):
+    """An error says where the file is not understood and what to write."""
+    with pytest.raises(WorldError, match=re.escape(words)) as refused:
+        read_running(text, "running.json")
+
+    assert refused.value.fix
