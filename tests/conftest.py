@@ -10,10 +10,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # so that `tests.services` i
 from tests.services.failing_store import failing_store
 from tests.services.lake import lake
 from tests.services.postgres import postgres_url
+from tests.services.registry import registry
 from tests.services.seaweed import bucket, s3_server
 from tests.services.spark import spark
 
-__all__ = ["bucket", "failing_store", "lake", "postgres_url", "s3_server", "spark"]
+__all__ = ["bucket", "failing_store", "lake", "postgres_url", "registry", "s3_server", "spark"]
 
 settings.register_profile("ebbtide", deadline=None)  # a busy machine is no failure
 settings.load_profile("ebbtide")

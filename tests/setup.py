@@ -8,7 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-PACKAGES = {"postgresql": "/usr/lib/postgresql/*/bin/initdb", "chromium": "/usr/bin/chromium"}
+PACKAGES = {
+    "postgresql": "/usr/lib/postgresql/*/bin/initdb",
+    "chromium": "/usr/bin/chromium",
+    "docker-registry": "/usr/bin/docker-registry",
+    "skopeo": "/usr/bin/skopeo",
+}
 
 
 def missing() -> list[str]:

@@ -25,7 +25,15 @@ from ebbtide.store.base import StoreSpec
 
 FILE = "ebbtide.toml"
 PREFIX = "EBBTIDE_"
-NOT_SETTINGS = ("EBBTIDE_CONFIG", "EBBTIDE_NOW", "EBBTIDE_TRACEBACK")
+NOT_SETTINGS = (
+    "EBBTIDE_CONFIG",
+    "EBBTIDE_NOW",
+    "EBBTIDE_TRACEBACK",
+    "EBBTIDE_REGISTRY_HOST",
+    "EBBTIDE_REGISTRY_USERNAME",
+    "EBBTIDE_REGISTRY_PASSWORD",
+    "EBBTIDE_REGISTRY_TOKEN",
+)
 """Variables that are about the call, not about the configuration."""
 _S3_CLASSES = frozenset(
     {*CHEAPEST_FIRST, STANDARD, "REDUCED_REDUNDANCY", "EXPRESS_ONEZONE", "OUTPOSTS", "SNOW", "FSX_OPENZFS"}

@@ -21,7 +21,9 @@ Every error that Ebbtide raises on purpose.
     │   ├── Busy                               another run holds the target
     │   └── LiveObjectMissing                  a live reference points at nothing
     ├── StoreError                    exit 1   the object store failed or refused
-    │   └── SlowDown                           the store asked for fewer requests, and kept asking
+    │   ├── SlowDown                           the store asked for fewer requests, and kept asking
+    │   ├── Denied                             a registry does not let this user do it
+    │   └── Unsupported                        a registry cannot do it, or it is switched off there
     ├── EnvironmentProblem            exit 1   Java, Spark or a database is missing or unusable
     └── PartlyApplied                 exit 4   some items were deleted, some could not be
 
@@ -159,6 +161,14 @@ class StoreError(EbbtideError):
 
 class SlowDown(StoreError):
     """The store asked for fewer requests and kept asking after every back-off."""
+
+
+class Denied(StoreError):
+    """A registry wants other credentials, or this user may not do it; asking again will not help."""
+
+
+class Unsupported(StoreError):
+    """A registry cannot do what was asked, or it is switched off there; it did nothing."""
 
 
 class EnvironmentProblem(EbbtideError):
