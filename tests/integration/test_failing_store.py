@@ -184,7 +184,15 @@ def test_a_plan_is_the_same_or_there_is_none(scene, preset, seed):
     lake.close()
 
 
-@pytest.mark.parametrize(("preset", "seed"), [("listing", 2), ("listing", 3), ("skewed", 0), ("storm", 0)])
+@pytest.mark.parametrize(
+    ("preset", "seed"),
+    [
+        ("listing", 2),
+        pytest.param("listing", 3, marks=pytest.mark.long),
+        ("skewed", 0),
+        pytest.param("storm", 0, marks=pytest.mark.long),
+    ],
+)
 def test_a_check_is_right_or_raises(scene, preset, seed):
     """Pages that repeat, overlap, are empty or break off never make an object seem lost, or two."""
     lake, found = scene.reset(), []

@@ -93,7 +93,7 @@ def test_all_agree_about_every_world(spark, histories):
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_engine_among_writers_and_crashes(spark):
     """Real plans and applies do as the oracle says, the ledger equals the store, all is readable."""
     found = counted(run_engine(spark, ENGINES, ENGINE_RULES, ENGINE_SEED))
