@@ -1,7 +1,7 @@
 """
 Delete noncurrent versions as a plain boto3 loop does, and through a bucket's deleter on Spark, and compare.
 
-    python -m bench.bucket_apply --versions 20000
+    python -m bench.bucket_apply --versions 40000
 
 SeaweedFS runs beside both. The loop sends pages of 1,000 on one thread and looks at nothing; the deleter
 looks again at every key before it deletes, and has an outcome for every row. Both take turns on the same kind
@@ -137,7 +137,7 @@ def measure(spark: SparkSession, server: S3Server, keys: int, place: Path) -> tu
 def main() -> None:
     """Write, delete in turns, print; fail if the deleter is not fast enough."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--versions", type=int, default=20_000)
+    parser.add_argument("--versions", type=int, default=40_000)
     keys = max(1, parser.parse_args().versions // (2 * ROUNDS * EACH))
     with tempfile.TemporaryDirectory(prefix="ebbtide-apply-") as place:
         (Path(place) / "weed").mkdir()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from typing import Any
 
 from ebbtide.bucket.model import Upload, Verdict, Version
-from ebbtide.errors import BadInput, WorldError
+from ebbtide.errors import WorldError
 from ebbtide.rules.documents import nearest
-from ebbtide.rules.instant import format_instant, parse_instant
+from ebbtide.rules.instant import format_instant
+from ebbtide.rules.lines import flag_field, json_lines, moment_field, size_field, text_field
 from ebbtide.rules.s3.storage_classes import STANDARD
 
 VERSION_FIELDS = (
@@ -36,17 +35,7 @@ _HOLD_WORDS = {"ON": True, "OFF": False}
 
 def read_lines(text: str, name: str) -> list[Version | Upload]:
     """Read JSON lines; empty ones are passed over."""
-    found = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            where = f"{name}, line {number}"
-            try:
-                data = json.loads(line)
-            except ValueError as broken:
-                raise WorldError(
-                    f"{where} is not JSON: {broken}", fix="write one JSON object a line"
-                ) from None
-            found.append(read_item(data, where))
+    found = [read_item(data, where) for where, data in json_lines(text, name)]
     check_items(found, name)
     return found
 
@@ -93,57 +82,34 @@ def plain_verdict(item: Version | Upload, verdict: Verdict) -> dict[str, Any]:
 
 def _version(data: Mapping[str, Any], where: str) -> Version:
     return Version(
-        key=_text(where, "key", data.get("key")),
-        version_id=_text(where, "version_id", data.get("version_id") or _NULL),
-        last_modified=_moment(where, "last_modified", data.get("last_modified")),
+        key=text_field(where, "key", data.get("key")),
+        version_id=text_field(where, "version_id", data.get("version_id") or _NULL),
+        last_modified=moment_field(where, "last_modified", data.get("last_modified")),
         is_latest=_flag(where, "is_latest", data.get("is_latest")),
         is_delete_marker=bool(_flag(where, "is_delete_marker", data.get("is_delete_marker"))),
-        size=_size(where, data.get("size")),
-        storage_class=_text(where, "storage_class", data.get("storage_class") or STANDARD),
+        size=size_field(where, "size", data.get("size")),
+        storage_class=text_field(where, "storage_class", data.get("storage_class") or STANDARD),
         tags=_tags(where, data.get("tags")),
-        etag=None if data.get("etag") is None else _text(where, "etag", data["etag"]),
+        etag=None if data.get("etag") is None else text_field(where, "etag", data["etag"]),
         legal_hold=bool(_flag(where, "legal_hold", data.get("legal_hold"))),
-        retain_until=_moment(where, "retain_until", data.get("retain_until")),
+        retain_until=moment_field(where, "retain_until", data.get("retain_until")),
         replication_status=data.get("replication_status")
-        and _text(where, "replication_status", data["replication_status"]),
+        and text_field(where, "replication_status", data["replication_status"]),
         restoring=bool(_flag(where, "restoring", data.get("restoring"))),
     )
 
 
 def _upload(data: Mapping[str, Any], where: str) -> Upload:
     return Upload(
-        _text(where, "key", data.get("key")),
-        _text(where, "upload_id", data.get("upload_id")),
-        _moment(where, "initiated", data.get("initiated")),
+        text_field(where, "key", data.get("key")),
+        text_field(where, "upload_id", data.get("upload_id")),
+        moment_field(where, "initiated", data.get("initiated")),
     )
 
 
-def _text(where: str, name: str, value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise WorldError(f"{where}: {name} is {value!r}", fix="write text")
-    return value
-
-
 def _flag(where: str, name: str, value: Any) -> bool | None:
-    value = _HOLD_WORDS.get(value, value) if isinstance(value, str) else value
-    if value is not None and not isinstance(value, bool):
-        raise WorldError(f"{where}: {name} is {value!r}", fix="write true or false")
-    return value
-
-
-def _size(where: str, value: Any) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-        raise WorldError(f"{where}: size is {value!r}", fix="write a whole number of bytes")
-    return value
-
-
-def _moment(where: str, name: str, value: Any) -> datetime | None:
-    if value is None:
-        return None
-    try:
-        return parse_instant(value)
-    except BadInput as wrong:
-        raise WorldError(f"{where}: {name}: {wrong.what}", fix=wrong.fix) from None
+    """Expect a flag, or the word that S3 has for one."""
+    return flag_field(where, name, _HOLD_WORDS.get(value, value) if isinstance(value, str) else value)
 
 
 def _tags(where: str, value: Any) -> dict[str, str] | None:

@@ -19,8 +19,8 @@ def bucket_standings(verdicts: DataFrame) -> DataFrame:
     """
     Give each version, marker and upload its standing.
 
-    The address is the key: its hash deals all versions of a key into one wave and one task, so that whoever
-    deletes some of them sees the others.
+    The address is the key: waves and tasks are cut between addresses, so that whoever deletes some versions
+    of a key sees the others.
     """
     acts = f.col("action") != str(Action.NONE)
     held = f.col("held_by").isNotNull()

@@ -10,17 +10,16 @@ for a tag or an image to be deleted now, and `recycle` is the value copied with 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any
 
-from ebbtide.errors import BadInput, WorldError
+from ebbtide.errors import WorldError
 from ebbtide.registry.model import Image, Judgement, Quarantine, QuarantineState, Tag
 from ebbtide.registry.references import is_digest, is_tag
 from ebbtide.rules.documents import nearest
 from ebbtide.rules.images.policy import Assigned
-from ebbtide.rules.instant import NEVER, format_instant, parse_instant
+from ebbtide.rules.instant import NEVER, format_instant
+from ebbtide.rules.lines import flag_field, json_lines, moment_field, size_field
 
 _ASSIGNED = ("policy", "expires_at", "can_delete_prior", "recycle")
 IMAGE_FIELDS = (
@@ -35,16 +34,7 @@ _NEVER = "never"
 
 def read_lines(text: str, name: str) -> list[Image]:
     """Read JSON lines; empty ones are passed over."""
-    found = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            where = f"{name}, line {number}"
-            try:
-                data = json.loads(line)
-            except (ValueError, RecursionError) as broken:
-                fix = "write one JSON object a line"
-                raise WorldError(f"{where} is not JSON: {broken}", fix=fix) from None
-            found.append(read_image(data, where))
+    found = [read_image(data, where) for where, data in json_lines(text, name)]
     check_images(found, name)
     return found
 
@@ -58,13 +48,13 @@ def read_image(data: Any, where: str) -> Image:
         tags=tuple(_tag(one, f"{where}, tag {n}") for n, one in enumerate(_list(where, "tags", data), 1)),
         children=tuple(_digest(where, "children", one) for one in _list(where, "children", data)),
         subject=None if data.get("subject") is None else _digest(where, "subject", data["subject"]),
-        pushed_at=_moment(where, "pushed_at", data.get("pushed_at")),
-        untagged_since=_moment(where, "untagged_since", data.get("untagged_since")),
+        pushed_at=moment_field(where, "pushed_at", data.get("pushed_at")),
+        untagged_since=moment_field(where, "untagged_since", data.get("untagged_since")),
         quarantine=_quarantine(where, data.get("quarantine")),
         assigned=_assigned(where, data),
-        delete_requested=bool(_flag(where, "delete_requested", data.get("delete_requested"))),
+        delete_requested=bool(flag_field(where, "delete_requested", data.get("delete_requested"))),
         media_type=data.get("media_type") and _text(where, "media_type", data["media_type"]),
-        size=_size(where, data.get("size")),
+        size=size_field(where, "size", data.get("size")),
     )
 
 
@@ -103,8 +93,8 @@ def _tag(data: Any, where: str) -> Tag:
     if not is_tag(name):
         fix = "use letters, digits, '_', '.' and '-', 128 at most, and no '.' or '-' at the beginning"
         raise WorldError(f"{where}: {name!r} is no tag", fix=fix)
-    moved = _moment(where, "moved_at", fields.get("moved_at"))
-    asked = bool(_flag(where, "delete_requested", fields.get("delete_requested")))
+    moved = moment_field(where, "moved_at", fields.get("moved_at"))
+    asked = bool(flag_field(where, "delete_requested", fields.get("delete_requested")))
     return Tag(name, moved, _assigned(where, fields), asked)
 
 
@@ -113,9 +103,9 @@ def _assigned(where: str, data: dict[str, Any]) -> Assigned:
     never = isinstance(date, str) and date.strip().casefold() == _NEVER
     return Assigned(
         None if data.get("policy") is None else _text(where, "policy", data["policy"]),
-        NEVER if never else _moment(where, "expires_at", date),
-        _flag(where, "can_delete_prior", data.get("can_delete_prior")),
-        _flag(where, "recycle", data.get("recycle")),
+        NEVER if never else moment_field(where, "expires_at", date),
+        flag_field(where, "can_delete_prior", data.get("can_delete_prior")),
+        flag_field(where, "recycle", data.get("recycle")),
     )
 
 
@@ -133,7 +123,9 @@ def _quarantine(where: str, value: Any) -> Quarantine | None:
     if len(found) != 1 or len(times) > 1 or found[0] not in states:
         fix = 'write null, "pending", or {"state": "failed", "since": "2026-01-01T00:00:00Z"}'
         raise WorldError(f"{where}: quarantine is {value!r}", fix=fix)
-    return Quarantine(QuarantineState(found[0]), _moment(where, "quarantine", times[0] if times else None))
+    return Quarantine(
+        QuarantineState(found[0]), moment_field(where, "quarantine", times[0] if times else None)
+    )
 
 
 def _check_fields(where: str, data: Any, known: tuple[str, ...]) -> None:
@@ -163,24 +155,3 @@ def _digest(where: str, name: str, value: Any) -> str:
     if not isinstance(found, str) or not is_digest(found):
         raise WorldError(f"{where}: {name} is {found!r}", fix="write a digest such as sha256:0a1b...")
     return found
-
-
-def _flag(where: str, name: str, value: Any) -> bool | None:
-    if value is not None and not isinstance(value, bool):
-        raise WorldError(f"{where}: {name} is {value!r}", fix="write true, false or null")
-    return value
-
-
-def _size(where: str, value: Any) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-        raise WorldError(f"{where}: size is {value!r}", fix="write a whole number of bytes")
-    return value
-
-
-def _moment(where: str, name: str, value: Any) -> datetime | None:
-    if value is None:
-        return None
-    try:
-        return parse_instant(value)
-    except BadInput as wrong:
-        raise WorldError(f"{where}: {name}: {wrong.what}", fix=wrong.fix) from None

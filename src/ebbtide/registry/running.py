@@ -13,11 +13,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ebbtide.errors import BadInput, WorldError
+from ebbtide.errors import WorldError
 from ebbtide.registry.model import Reference, Running
 from ebbtide.registry.references import is_digest, read_reference
 from ebbtide.rules.documents import nearest
-from ebbtide.rules.instant import parse_instant
+from ebbtide.rules.lines import moment_field
 
 _LISTS = ("images", "running", "references", "items", "pods")
 _FIELDS = (*_LISTS, "scanned_at", "failed", "error", "kind", "apiVersion", "metadata")
@@ -56,7 +56,7 @@ def running_of(data: Any, name: str) -> Running:
     if len(lists) != 1 and not failed:
         raise WorldError(f"{name} has no list of what runs, or several", fix=_FIX)
     found = [one for field in lists for one in _of_list(data[field], f"{name}: {field}")]
-    return Running(tuple(found), _scanned_at(data.get("scanned_at"), name), failed)
+    return Running(tuple(found), moment_field(name, "scanned_at", data.get("scanned_at")), failed)
 
 
 def _failure(data: dict[str, Any], name: str) -> str:
@@ -71,13 +71,6 @@ def _failure(data: dict[str, Any], name: str) -> str:
         if value:
             return "it says so" if value is True else value
     return ""
-
-
-def _scanned_at(value: Any, name: str) -> Any:
-    try:
-        return None if value is None else parse_instant(value)
-    except BadInput as wrong:
-        raise WorldError(f"{name}: scanned_at: {wrong.what}", fix=wrong.fix) from None
 
 
 def _of_lines(text: str, name: str) -> Iterator[Reference]:

@@ -100,10 +100,10 @@ class VersionedBucket:
         self.name = place.host
         self.ordered = options.ordered
         self._page = page
-        self._backoff = backoff or Backoff(tries=options.retries)
-        self._client = connect(options)
-        speed_up(self._client)
-        speed_up_versions(self._client)
+        self.backoff = backoff or Backoff(tries=options.retries)
+        self.client = connect(options)
+        speed_up(self.client)
+        speed_up_versions(self.client)
 
     def versioning(self) -> str:
         """Say Enabled or Suspended, or Disabled for a bucket that never kept versions."""
@@ -124,11 +124,11 @@ class VersionedBucket:
 
     def replicated(self) -> bool:
         """Tell whether the bucket copies its objects to another, so that some may be on their way."""
-        return bool(self._setup(self._client.get_bucket_replication, "replication", _NO_REPLICATION))
+        return bool(self._setup(self.client.get_bucket_replication, "replication", _NO_REPLICATION))
 
     def lifecycle(self) -> dict[str, Any] | None:
         """Give the lifecycle configuration as boto3 reads it; None if the bucket has none."""
-        ask = self._client.get_bucket_lifecycle_configuration
+        ask = self.client.get_bucket_lifecycle_configuration
         found = self._setup(ask, "lifecycle configuration", _NO_LIFECYCLE)
         return {name: value for name, value in found.items() if name != "ResponseMetadata"} or None
 
@@ -148,17 +148,17 @@ class VersionedBucket:
         """Give what `versions` gives a page at a time as rows; each list ends with the last row of a key."""
         asked = Question(self.name, prefix, most=self._page)
         if self.ordered:
-            pages = version_pages(self._client, asked, self._backoff, after=after)
+            pages = version_pages(self.client, asked, self.backoff, after=after)
             yield from grouped((page.rows for page in pages), after=after, up_to=up_to)
             return
-        for rows in unordered_versions(self._client, asked, self._backoff):
+        for rows in unordered_versions(self.client, asked, self.backoff):
             kept = [row for row in rows if row.key > after and (not up_to or row.key <= up_to)]
             if kept:
                 yield kept
 
     def next_key(self, prefix: str, after: str) -> str | None:
         """Give the first key behind a place, as long as it has the prefix; one small request."""
-        page = one_page(self._client, Question(self.name, prefix, most=1), self._backoff, after=after)
+        page = one_page(self.client, Question(self.name, prefix, most=1), self.backoff, after=after)
         if not page.rows and page.truncated:
             raise nonsense(self.name, "a page without a row")
         return page.rows[0].key if page.rows else None
@@ -166,7 +166,7 @@ class VersionedBucket:
     def folders(self, prefix: str, after: str) -> list[str]:
         """Give some folders one step below a prefix and behind a place: those of one page, in key order."""
         asked = Question(self.name, prefix, delimiter="/", most=self._page)
-        return sorted(one_page(self._client, asked, self._backoff, after=after).folders)
+        return sorted(one_page(self.client, asked, self.backoff, after=after).folders)
 
     def uploads(self, prefix: str = "") -> Iterator[RecordBatch]:
         """Stream the multipart uploads that were begun and not completed."""
@@ -195,12 +195,12 @@ class VersionedBucket:
 
     def tags(self, key: str, version_id: str) -> dict[str, str] | None:
         """Give the tags of one version; None if it is not there any more."""
-        found = self._of_version(self._client.get_object_tagging, key, version_id)
+        found = self._of_version(self.client.get_object_tagging, key, version_id)
         return None if found is None else {one["Key"]: one["Value"] for one in found["TagSet"]}
 
     def lock(self, key: str, version_id: str) -> LockState | None:
         """Give what may keep one version from being touched; None if it is not there any more."""
-        found = self._of_version(self._client.head_object, key, version_id)
+        found = self._of_version(self.client.head_object, key, version_id)
         if found is None:
             return None
         until = found.get("ObjectLockRetainUntilDate")
@@ -212,16 +212,16 @@ class VersionedBucket:
         )
 
     def _versioning(self) -> dict[str, Any]:
-        return self._setup(self._client.get_bucket_versioning, "versioning", frozenset())
+        return self._setup(self.client.get_bucket_versioning, "versioning", frozenset())
 
     def _object_lock(self) -> dict[str, Any]:
-        found = self._setup(self._client.get_object_lock_configuration, "object lock", _NO_LOCK)
+        found = self._setup(self.client.get_object_lock_configuration, "object lock", _NO_LOCK)
         return dict(found.get("ObjectLockConfiguration", {}))
 
     def _setup(self, ask: Callable[..., Any], what: str, none: frozenset[str]) -> dict[str, Any]:
         """Ask how the bucket is set up; the codes that mean "it has none" give nothing."""
         try:
-            return dict(call(self._backoff, lambda: ask(Bucket=self.name)))
+            return dict(call(self.backoff, lambda: ask(Bucket=self.name)))
         except FAILURES as error:
             if code_of(error) in none:
                 return {}
@@ -236,12 +236,12 @@ class VersionedBucket:
         asked: dict[str, Any] = {"Bucket": self.name, "Prefix": prefix, **markers}
         try:
             try:
-                answer: Any = call(self._backoff, lambda: self._client.list_multipart_uploads(**asked))
+                answer: Any = call(self.backoff, lambda: self.client.list_multipart_uploads(**asked))
             except FAILURES as error:
                 if code_of(error) not in _BROKEN_PAGE:
                     raise
                 asked["EncodingType"] = "url"
-                answer = _decoded(call(self._backoff, lambda: self._client.list_multipart_uploads(**asked)))
+                answer = _decoded(call(self.backoff, lambda: self.client.list_multipart_uploads(**asked)))
         except FAILURES as error:
             fail(error, f"the uploads of {self.name}/{prefix}")
         if "IsTruncated" not in answer:
@@ -251,7 +251,7 @@ class VersionedBucket:
     def _of_version(self, ask: Callable[..., T], key: str, version_id: str) -> T | None:
         """Ask something about one version; None if it is not there any more."""
         try:
-            return call(self._backoff, lambda: ask(Bucket=self.name, Key=key, VersionId=version_id))
+            return call(self.backoff, lambda: ask(Bucket=self.name, Key=key, VersionId=version_id))
         except ClientError as error:
             if code_of(error) in ABSENT:
                 return None

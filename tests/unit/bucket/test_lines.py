@@ -86,10 +86,11 @@ def test_what_is_given_twice_is_refused():
         read({"key": "a"}, {"key": "a"})
 
 
-def test_what_is_no_json_is_named():
-    """A line that is no JSON is named."""
+@pytest.mark.parametrize("line", ["{", "[" * 100_000], ids=["cut", "too deep"])
+def test_what_is_no_json_is_named(line):
+    """A line that is no JSON, or too deep to be read, is named."""
     with pytest.raises(WorldError, match=r"versions.jsonl, line 3 is not JSON"):
-        read_lines('\n{"key": "a"}\n{', "versions.jsonl")
+        read_lines(f'\n{{"key": "a"}}\n{line}', "versions.jsonl")
 
 
 def test_a_verdict_is_written_as_the_contract_says():

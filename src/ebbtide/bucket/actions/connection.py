@@ -30,5 +30,4 @@ def connection_to(spec: StoreSpec) -> Connection:
 
 def connection_of(bucket: VersionedBucket) -> Connection:
     """Give the connection of an open bucket."""
-    client, backoff = bucket._client, bucket._backoff  # noqa: SLF001 (one bucket, one pool of connections)
-    return Connection(client, bucket.name, backoff, bucket.ordered)
+    return Connection(bucket.client, bucket.name, bucket.backoff, bucket.ordered)
