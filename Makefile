@@ -36,7 +36,7 @@ soak: setup ## Run the long tests, then the world machine for SECONDS=600 from S
 sabotage: setup ## Break Ebbtide in many ways and see that the tests notice each
 	$(BIN)/python -m tests.sabotage
 
-bench: setup ## Measure: memory, incremental plans, the anti-join, listing, judging and applying buckets
+bench: setup ## Measure: memory, incremental plans, the anti-join, listing, judging and applying buckets, judging registries
 	$(BIN)/python -m bench.memory
 	$(BIN)/python -m bench.incremental
 	$(BIN)/python -m bench.subtraction
@@ -44,6 +44,7 @@ bench: setup ## Measure: memory, incremental plans, the anti-join, listing, judg
 	$(BIN)/python -m bench.bucket
 	$(BIN)/python -m bench.bucket_apply
 	$(BIN)/python -m bench.bucket_whole
+	$(BIN)/python -m bench.registry
 
 check: setup ## Lint, formatting, types, import layers, docstrings
 	$(BIN)/ruff check .

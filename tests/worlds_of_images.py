@@ -5,6 +5,7 @@ from __future__ import annotations
 from ebbtide.registry.lines import check_images, read_image
 from ebbtide.registry.oracle import judge
 from ebbtide.registry.running import running_of
+from ebbtide.registry.tables import IMAGES, TAGS
 from ebbtide.rules.images.reading import read_policies
 from ebbtide.rules.instant import parse_instant
 
@@ -56,3 +57,34 @@ def judged(*images, now, policies=None, running=None, **options):
 def decisions(*images, **world):
     """Judge a registry and give the decisions alone."""
     return {name: str(one.decision) for name, one in judged(*images, **world).items()}
+
+
+def tables(spark, images, blobs=None):
+    """Write images as the tables that a scan makes; `blobs` are those of a repository and digest."""
+    blobs = blobs or {}
+    rows = [_image_row(one, blobs.get((one.repository, one.digest), ())) for one in images]
+    tags = [_tag_row(image, one) for image in images for one in image.tags]
+    return spark.createDataFrame(rows, IMAGES.schema), spark.createDataFrame(tags, TAGS.schema)
+
+
+def _image_row(image, blobs):
+    quarantine = image.quarantine
+    return {
+        **{name: getattr(image, name) for name in IMAGES.columns if hasattr(image, name)},
+        "children": list(image.children),
+        "blobs": list(blobs),
+        "quarantine": quarantine and str(quarantine.state),
+        "quarantine_since": quarantine and quarantine.since,
+        **vars(image.assigned),
+    }
+
+
+def _tag_row(image, tag):
+    times = {"moved_at": tag.moved_at, "seen_at": tag.seen_at}
+    asked = {"delete_requested": tag.delete_requested}
+    return (
+        {"repository": image.repository, "tag": tag.name, "digest": image.digest}
+        | times
+        | asked
+        | vars(tag.assigned)
+    )

@@ -16,8 +16,20 @@ from ebbtide.registry.model import Image
 Node = tuple[str, str, str]
 """A repository, a digest and a tag of it; an empty tag is the manifest itself."""
 
+LONGEST_ALGORITHM = 32
+LONGEST_VALUE = 64
+"""So much of a digest stands in the tags that follow it; the distribution specification cuts long ones."""
+
 _SIGNATURE = re.compile(r"([a-z0-9]+)-([0-9a-f]+)(\.sig|\.att|\.sbom)?")
-_SHA256 = 64
+
+
+@dataclass(frozen=True)
+class Stem:
+    """How a tag that may follow a digest begins: the digest, as tags write it."""
+
+    text: str
+    whole: bool
+    """It is as long as a digest; a shorter one that is nobody's is an ordinary tag."""
 
 
 @dataclass(frozen=True)
@@ -72,21 +84,38 @@ def _frozen(nodes: Mapping[Node, Iterable[Node]]) -> dict[Node, frozenset[Node]]
 
 def _subjects(known: Mapping[Node, Image]) -> Iterator[tuple[Node, Node | None]]:
     """Find the subjects of referrers, and those of tags that are named after a digest."""
-    signed = {(node[0], _tag_stem(node[1])): node for node in known}
+    # Of digests that tags cannot tell apart the first is meant, whatever the order of lines.
+    signed = {(node[0], digest_stem(node[1])): node for node in sorted(known, reverse=True)}
     for node, image in known.items():
         if image.subject is not None:
             subject = (node[0], image.subject, "")
             yield node, subject if subject in known else None
         for tag in image.tags:
-            named = _SIGNATURE.fullmatch(tag.name)
-            if named is not None:
-                found = signed.get((node[0], f"{named[1]}-{named[2]}"))
-                # A short name that is nobody's digest is an ordinary tag that happens to look like one.
-                if found is not None or len(named[2]) == _SHA256:
+            stem = tag_stem(tag.name)
+            if stem is not None:
+                found = signed.get((node[0], stem.text))
+                if found is not None or stem.whole:
                     yield (*node[:2], tag.name), found
 
 
-def _tag_stem(digest: str) -> str:
-    """Write a digest the way tags that follow it begin; the distribution specification cuts long ones."""
+def tag_stem(tag: str) -> Stem | None:
+    """
+    Take apart a tag that is named after a digest, None if it is not.
+
+    >>> tag_stem("sha256-0a1b.sig"), tag_stem("v1.0")
+    (Stem(text='sha256-0a1b', whole=False), None)
+    """
+    named = _SIGNATURE.fullmatch(tag)
+    return Stem(f"{named[1]}-{named[2]}", len(named[2]) == LONGEST_VALUE) if named else None
+
+
+def digest_stem(digest: str) -> str:
+    """Write a digest the way tags that follow it begin."""
     algorithm, _, value = digest.partition(":")
-    return f"{algorithm[:32]}-{value[:_SHA256]}"
+    return f"{algorithm[:LONGEST_ALGORITHM]}-{value[:LONGEST_VALUE]}"
+
+
+def follows_a_digest(tag: str) -> bool:
+    """Tell whether a tag is named after a whole digest, as those of signatures and of referrers are."""
+    stem = tag_stem(tag)
+    return stem is not None and stem.whole

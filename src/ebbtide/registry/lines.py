@@ -4,8 +4,9 @@ Images written by hand, one a line: each field is what it must be, or an error s
 `tags` may be plain names; `children` and `subject` may be digests or descriptors with a `digest`.
 `quarantine` is null, ``"pending"``, ``"failed"``, or like ``{"state": "failed", "since": "2026-01-01"}``
 (`status` stands for `state`; `at`, `time`, `failed_at` and `pending_at` for `since`), or the short
-``{"failed": "2026-01-01"}``. Two fields are more than an inventory gives: `delete_requested` asks
-for a tag or an image to be deleted now, and `recycle` is the value copied with the others.
+``{"failed": "2026-01-01"}``. Three fields are more than an inventory gives: `delete_requested` asks
+for a tag or an image to be deleted now, `recycle` is the value copied with the others, and `seen_at` is by
+when a tag stood for its digest, or a manifest was there, if `moved_at` or `pushed_at` is not known.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from ebbtide.rules.lines import flag_field, json_lines, moment_field, size_field
 _ASSIGNED = ("policy", "expires_at", "can_delete_prior", "recycle")
 IMAGE_FIELDS = (
     *("repository", "digest", "media_type", "tags", "children", "subject", "pushed_at", "untagged_since"),
-    *("quarantine", *_ASSIGNED, "size", "delete_requested"),
+    *("quarantine", *_ASSIGNED, "size", "delete_requested", "seen_at"),
 )
-TAG_FIELDS = ("name", "moved_at", *_ASSIGNED, "delete_requested")
+TAG_FIELDS = ("name", "moved_at", *_ASSIGNED, "delete_requested", "seen_at")
 _STATE = ("state", "status")
 _SINCE = ("since", "at", "time", "failed_at", "pending_at")
 _NEVER = "never"
@@ -55,6 +56,7 @@ def read_image(data: Any, where: str) -> Image:
         delete_requested=bool(flag_field(where, "delete_requested", data.get("delete_requested"))),
         media_type=data.get("media_type") and _text(where, "media_type", data["media_type"]),
         size=size_field(where, "size", data.get("size")),
+        seen_at=moment_field(where, "seen_at", data.get("seen_at")),
     )
 
 
@@ -95,7 +97,8 @@ def _tag(data: Any, where: str) -> Tag:
         raise WorldError(f"{where}: {name!r} is no tag", fix=fix)
     moved = moment_field(where, "moved_at", fields.get("moved_at"))
     asked = bool(flag_field(where, "delete_requested", fields.get("delete_requested")))
-    return Tag(name, moved, _assigned(where, fields), asked)
+    seen = moment_field(where, "seen_at", fields.get("seen_at"))
+    return Tag(name, moved, _assigned(where, fields), asked, seen)
 
 
 def _assigned(where: str, data: dict[str, Any]) -> Assigned:

@@ -46,6 +46,13 @@ class Tag:
     moved_at: datetime | None = None
     assigned: Assigned = field(default_factory=Assigned)
     delete_requested: bool = False
+    seen_at: datetime | None = None
+    """By when a scan saw the tag stand for this digest: it was moved then or before."""
+
+    @property
+    def clock(self) -> datetime | None:
+        """Since when the tag counts: its move or, if nobody saw that, the first sight of it."""
+        return self.moved_at or self.seen_at
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,13 @@ class Image:
     delete_requested: bool = False
     media_type: str | None = None
     size: int | None = None
+    seen_at: datetime | None = None
+    """By when a scan saw the manifest: it was pushed then or before."""
+
+    @property
+    def clock(self) -> datetime | None:
+        """Since when the manifest counts: its push or, if nobody saw that, the first sight of it."""
+        return self.pushed_at or self.seen_at
 
 
 @dataclass(frozen=True)

@@ -24,14 +24,14 @@ from datetime import UTC, datetime, timedelta
 from ebbtide.registry.graph import Graph, Node, build_graph
 from ebbtide.registry.holding import Held, newest_holds, quarantine_holds, running_holds, scan_doubt
 from ebbtide.registry.model import OLDEST_SCAN, Decision, Image, Judgement, Running
-from ebbtide.registry.terms import Terms, counted, manifest_terms, tag_terms
+from ebbtide.registry.terms import Terms, asked_manifest_terms, asked_tag_terms
 from ebbtide.rules.images.policies import Policies
 from ebbtide.rules.images.policy import UNTAGGED
 from ebbtide.rules.instant import NEVER
 
 NO_SUBJECT = "unknown subject"
 NO_TERMS = "nothing says when it may go"
-_NO_LAPSE = datetime.min.replace(tzinfo=UTC)
+NO_LAPSE = datetime.min.replace(tzinfo=UTC)
 """Of a thing that only follows others, before they were asked: every lapse is later."""
 
 
@@ -101,24 +101,12 @@ def _terms(graph: Graph, policies: Policies, now: datetime) -> Iterator[tuple[No
     """Give everything its own terms, in the order of the judgements; None is for what only follows."""
     for node, image in graph.images.items():
         child, referrer = node in graph.parents, graph.subjects.get(node) is not None
-        terms = manifest_terms(image, policies, child=child, referrer=referrer)
-        if image.delete_requested and not image.tags and not child:
-            terms = terms or counted(policies.the(UNTAGGED), now)
-        yield node, _hastened(terms, now) if image.delete_requested else terms
+        yield node, asked_manifest_terms(image, policies, now, child=child, referrer=referrer)
         for tag in image.tags:
             name = (*node[:2], tag.name)
-            found = tag_terms(image, tag, policies)
-            if tag.delete_requested or image.delete_requested:
-                yield name, _hastened(found, now)
-            else:
-                yield name, None if name in graph.subjects and not found.pinned else found
-
-
-def _hastened(terms: Terms | None, now: datetime) -> Terms | None:
-    """Let terms lapse now because somebody asks for it; a pin is not moved by that."""
-    if terms is None or (terms.pinned and terms.lapse > now):
-        return terms
-    return replace(terms, lapse=min(terms.lapse, now), doubt="")
+            terms = asked_tag_terms(image, tag, policies, now)
+            follows = name in graph.subjects and not (tag.delete_requested or image.delete_requested)
+            yield name, None if follows and not terms.pinned else terms
 
 
 def _holds(
@@ -168,13 +156,13 @@ def _fates(
     """Find out what becomes of everything; where nothing says when a thing may go, it is held."""
     own = {node: _own_fate(found, held=node in holds) for node, found in terms.items()}
     fates = _handed_on(own, holders)
-    stuck = {node: replace(fate, held=True) for node, fate in fates.items() if fate.lapse == _NO_LAPSE}
+    stuck = {node: replace(fate, held=True) for node, fate in fates.items() if fate.lapse == NO_LAPSE}
     return _handed_on(fates | stuck, holders)
 
 
 def _own_fate(terms: Terms | None, *, held: bool) -> _Fate:
     if terms is None:
-        return _Fate(_NO_LAPSE, "", recycle=False, held=held)
+        return _Fate(NO_LAPSE, "", recycle=False, held=held)
     return _Fate(terms.lapse, terms.policy, terms.recycle, held)
 
 
@@ -199,7 +187,7 @@ def _handed_on(fates: Mapping[Node, _Fate], holders: Mapping[Node, frozenset[Nod
 def _words(world: _World, node: Node, now: datetime) -> list[str]:
     """Say what holds a thing: what does so by itself, then its holders that stay."""
     words = list(world.holds.get(node, ()))
-    if not words and world.fates[node].lapse == _NO_LAPSE:
+    if not words and world.fates[node].lapse == NO_LAPSE:
         words.append(NO_TERMS)
     for holder in sorted(world.holders[node]):
         if world.fates[holder].stays(now):
@@ -213,7 +201,7 @@ def _judgement(world: _World, node: Node, doubt: str, now: datetime) -> Judgemen
     """Decide about one thing."""
     repository, digest, tag = node
     fate = world.fates[node]
-    deadline = None if fate.lapse in (NEVER, _NO_LAPSE) else fate.lapse
+    deadline = None if fate.lapse in (NEVER, NO_LAPSE) else fate.lapse
     policy = fate.policy or UNTAGGED.name
     if fate.stays(now) or doubt:
         decision = Decision.REFUSE if node in world.requested else Decision.KEEP

@@ -4,11 +4,14 @@ What a tag or a manifest says of itself: until when it stays, by which policy, a
 Values that were assigned rule, whatever the policies say today. Of a tag they are its own or, if it has none,
 its manifest's. A date that had come before the tag was moved belongs to what the tag named before: the policy
 counts anew from the move. Without values a tag gets its policy from the rules, counted from the move.
+
+Where nobody saw the move, the first sight of the tag stands for it. It is never earlier, so what counts from
+it ends later; and a date that had come before it is taken for spent, which can only make the tag stay longer.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from ebbtide.registry.model import Image, QuarantineState, Tag
@@ -45,21 +48,21 @@ class Terms:
 
 def tag_terms(image: Image, tag: Tag, policies: Policies) -> Terms:
     """Give the terms of a tag."""
-    terms = assigned_terms(tag.assigned, tag.moved_at, policies)
+    terms = assigned_terms(tag.assigned, tag.clock, policies)
     if terms is None and not _is(image.assigned.policy, UNTAGGED):
-        terms = assigned_terms(image.assigned, tag.moved_at, policies)
+        terms = assigned_terms(image.assigned, tag.clock, policies)
     if terms is not None and terms.pinned:
         return terms
     return (
         _failed_terms(image, terms, policies)
         or terms
-        or counted(policies.for_tag(image.repository, tag.name), tag.moved_at)
+        or counted(policies.for_tag(image.repository, tag.name), tag.clock)
     )
 
 
 def manifest_terms(image: Image, policies: Policies, *, child: bool, referrer: bool) -> Terms | None:
     """Give the terms of a manifest, None if it only follows its tags, the indexes it is in or its subject."""
-    terms = assigned_terms(image.assigned, None, policies, counting_from=image.pushed_at)
+    terms = assigned_terms(image.assigned, None, policies, counting_from=image.clock)
     if image.tags:
         mine = None if _is(image.assigned.policy, UNTAGGED) else terms
         failed = image.quarantine is not None and image.quarantine.state is QuarantineState.FAILED
@@ -76,6 +79,31 @@ def manifest_terms(image: Image, policies: Policies, *, child: bool, referrer: b
     if referrer or (child and image.untagged_since is None):
         return None
     return counted(policies.the(UNTAGGED), _untagged_clock(image))
+
+
+def asked_tag_terms(image: Image, tag: Tag, policies: Policies, now: datetime) -> Terms:
+    """Give the terms of a tag, which lapse now if somebody asks to delete it or its manifest."""
+    terms = tag_terms(image, tag, policies)
+    return _hastened(terms, now) if tag.delete_requested or image.delete_requested else terms
+
+
+def asked_manifest_terms(
+    image: Image, policies: Policies, now: datetime, *, child: bool, referrer: bool
+) -> Terms | None:
+    """Give the terms of a manifest, which lapse now if somebody asks to delete it; None if it has none."""
+    terms = manifest_terms(image, policies, child=child, referrer=referrer)
+    if not image.delete_requested:
+        return terms
+    if terms is None and not image.tags and not child:
+        terms = counted(policies.the(UNTAGGED), now)
+    return None if terms is None else _hastened(terms, now)
+
+
+def _hastened(terms: Terms, now: datetime) -> Terms:
+    """Let terms lapse now because somebody asks for it; a pin is not moved by that."""
+    if terms.pinned and terms.lapse > now:
+        return terms
+    return replace(terms, lapse=min(terms.lapse, now), doubt="")
 
 
 def assigned_terms(
@@ -122,7 +150,7 @@ def _untagged_clock(image: Image) -> datetime | None:
     """Give since when a manifest has been without tags: a later push begins it anew."""
     if image.untagged_since is None:
         return None
-    return max(image.untagged_since, image.pushed_at or image.untagged_since)
+    return max(image.untagged_since, image.clock or image.untagged_since)
 
 
 def _is_spent(date: datetime, since: datetime | None) -> bool:

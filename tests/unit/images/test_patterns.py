@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 
 import pytest
@@ -105,3 +106,14 @@ def test_walking_a_pattern_gives_the_answer_of_python(pattern, tag):
         return
 
     assert (re.fullmatch(pattern, tag) is not None) == mine.matches(tag)
+
+
+@pytest.mark.parametrize("pattern", ["v.*", "(a|b)+c*"])
+def test_a_pattern_crosses_to_another_process(pattern):
+    """A pattern that is sent to an executor is the same there, one that is walked too."""
+    sent = pickle.loads(pickle.dumps(tag_pattern("here", pattern)))  # noqa: S301 (our own bytes)
+
+    assert tag_pattern("here", pattern) == sent
+    assert [tag_pattern("here", pattern).matches(tag) for tag in ("v1", "abcc", "x")] == [
+        sent.matches(tag) for tag in ("v1", "abcc", "x")
+    ]

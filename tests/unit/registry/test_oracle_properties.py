@@ -209,3 +209,30 @@ def test_what_is_recycled_has_all_its_parts_in_the_bin(images, running):
             parts = [judged[child, None] for child in image.children if (child, None) in judged]
 
             assert Decision.DELETE not in {part.decision for part in parts}
+
+
+@given(registries(), runnings, st.data())
+def test_a_first_sight_never_makes_go_what_the_true_time_keeps(images, running, data):
+    """Where only a later first sight of a tag or manifest is known, nothing goes that its true time keeps."""
+
+    def sight(moment):
+        """Give when it was first seen: at the moment or later, and not after now."""
+        late = data.draw(st.integers(0, 8))
+        return max(moment, min(NOW, days_after(moment, late)))
+
+    blurred = [
+        replace(
+            image,
+            pushed_at=None,
+            seen_at=image.pushed_at and sight(image.pushed_at),
+            tags=tuple(
+                replace(tag, moved_at=None, seen_at=tag.moved_at and sight(tag.moved_at))
+                if data.draw(st.booleans())
+                else tag
+                for tag in image.tags
+            ),
+        )
+        for image in images
+    ]
+
+    assert going(blurred, running) <= going(images, running)

@@ -61,6 +61,10 @@ class TagPattern:
         """Tell whether the whole tag matches."""
         return self._match(tag)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Cross to an executor as text, which is read again there: what it was made into cannot be sent."""
+        return (tag_pattern, ("", self.text))
+
 
 def glob(where: str, text: Any) -> Glob:
     """Check a pattern of repositories."""

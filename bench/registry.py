@@ -1,0 +1,121 @@
+"""
+Judge a large registry, and compare some of its repositories with the oracle.
+
+    python -m bench.registry --manifests 1000000
+
+The tables are written before the clock starts; the time runs from the first read to the written verdicts. Of
+the repositories every fortieth is judged by the oracle too, row by row, and DuckDB adds up what all manifests
+and distinct blobs weigh. The peak is that of the whole process tree, sampled from /proc.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyspark.sql import SparkSession
+
+from bench.peak import PeakMemory
+from bench.registry_tables import NOW, REPOSITORIES, policies, running, write_registry
+from ebbtide.registry.evaluation.verdicts import evaluate
+from ebbtide.registry.model import Image, Quarantine, QuarantineState, Tag
+from ebbtide.registry.oracle import judge
+from ebbtide.registry.tables import IMAGES, TAGS, VERDICTS
+from ebbtide.rules.images.policy import Assigned
+from ebbtide.tables.session import SparkOptions, spark_session
+
+MOST_SECONDS = 240
+SAMPLED = [f"team{number}/app" for number in range(20, REPOSITORIES, 40)]
+_VALUES = ("policy", "expires_at", "can_delete_prior", "recycle")
+
+
+def judge_all(spark: SparkSession, root: Path, manifests: int) -> float:
+    """Judge the registry, and say how long it took."""
+    began = time.monotonic()
+    images, tags = IMAGES.read(spark, root / "images"), TAGS.read(spark, root / "tags")
+    verdicts = evaluate(images, tags, policies(), NOW, running(manifests), scratch=root / "scratch")
+    VERDICTS.write(verdicts, root / "verdicts")
+    return time.monotonic() - began
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """Read what a table says of the repositories that are compared."""
+    found = ds.dataset(folder, format="parquet")
+    return list(found.to_table(filter=pc.field("repository").isin(SAMPLED)).to_pylist())
+
+
+def sampled(root: Path) -> Iterator[Image]:
+    """Read the images that are compared."""
+    tags: dict[tuple[str, str], list[Tag]] = {}
+    for row in rows(root / "tags"):
+        values = Assigned(*(row[name] for name in _VALUES))
+        tag = Tag(row["tag"], row["moved_at"], values, bool(row["delete_requested"]), row["seen_at"])
+        tags.setdefault((row["repository"], row["digest"]), []).append(tag)
+    for row in rows(root / "images"):
+        state = row["quarantine"] and Quarantine(QuarantineState(row["quarantine"]), row["quarantine_since"])
+        yield Image(
+            row["repository"],
+            row["digest"],
+            tuple(tags.get((row["repository"], row["digest"]), ())),
+            tuple(row["children"]),
+            row["subject"],
+            row["pushed_at"],
+            row["untagged_since"],
+            state,
+            Assigned(*(row[name] for name in _VALUES)),
+            bool(row["delete_requested"]),
+            seen_at=row["seen_at"],
+        )
+
+
+def compare(root: Path, manifests: int) -> dict[str, object]:
+    """Compare a sample with the oracle, and all that is stored with what the verdicts add up to."""
+    expected = {
+        (one.repository, one.digest, one.tag or "", str(one.decision), one.policy, one.deadline, one.held_by)
+        for one in judge(policies(), list(sampled(root)), NOW, running(manifests))
+    }
+    names = ("repository", "digest", "tag", "decision", "policy", "deadline")
+    actual = {(*(row[name] for name in names), tuple(row["held_by"])) for row in rows(root / "verdicts")}
+    with duckdb.connect(config={"threads": 2}) as database:
+        images, verdicts = (f"read_parquet('{root}/{name}/*.parquet')" for name in ("images", "verdicts"))
+        blobs = f"select distinct unnest(blobs, recursive := true) from {images}"  # noqa: S608 (our own path)
+        of_blobs, own = f"select sum(size) from ({blobs})", f"select sum(size) from {images}"  # noqa: S608
+        stored = sum(int(database.sql(query).fetchall()[0][0]) for query in (of_blobs, own))
+        grouped = f"select decision, count(*), sum(size) from {verdicts} group by all order by 1"  # noqa: S608
+        decisions = {name: [count, int(size)] for name, count, size in database.sql(grouped).fetchall()}
+    counted = sum(size for _, size in decisions.values())
+    alike = bool(expected) and expected == actual and stored == counted
+    return {"decisions": decisions, "compared": len(expected), "stored": stored, "alike": alike}
+
+
+def main() -> None:
+    """Make, judge, compare, print; fail if it is slow or differs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--manifests", type=int, default=1_000_000)
+    parser.add_argument("--driver-memory", default="2g")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ebbtide-registry-") as place:
+        root = Path(place)
+        spark_options = SparkOptions(master="local[2]", driver_memory=options.driver_memory)
+        with spark_session(spark_options, cache=root) as spark:
+            write_registry(spark, root, options.manifests)
+            with PeakMemory() as peak:
+                seconds = judge_all(spark, root, options.manifests)
+        found = compare(root, options.manifests)
+    sizes = {"peak_total_mib": peak.total >> 20, "peak_jvm_mib": peak.jvm >> 20}
+    print(json.dumps({"manifests": options.manifests, "seconds": round(seconds, 1), **found, **sizes}))
+    if not found["alike"] or seconds > MOST_SECONDS:
+        sys.exit("the judging of registries is not what it must be")
+
+
+if __name__ == "__main__":
+    main()
