@@ -13,6 +13,7 @@ Every error that Ebbtide raises on purpose.
     │   ├── NotFound                           no such repository, branch, commit, object, plan or run
     │   │   └── ObjectGone                     it was there; a run took it away
     │   ├── AlreadyExists                      the name is taken
+    │   ├── Forbidden                          this user does not have the role that it needs
     │   └── Refused                            the catalog does not allow this (expired token, conflict, ...)
     ├── SafetyStop                    exit 3   in doubt nothing is deleted
     │   ├── MetadataError                      a range, metarange, plan or table is missing or damaged
@@ -123,6 +124,10 @@ class ObjectGone(NotFound):
 
 class AlreadyExists(BadInput):
     """The name is taken."""
+
+
+class Forbidden(BadInput):
+    """The user does not have the role that this needs; it was not done, and the log says who tried."""
 
 
 class Refused(BadInput):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -12,6 +11,7 @@ from sqlalchemy import Connection, func, insert, select, update
 
 from ebbtide.errors import NotFound, SafetyStop
 from ebbtide.ledger import schema
+from ebbtide.ledger.actors import current_user
 from ebbtide.ledger.database import Database
 from ebbtide.rules.instant import Clock, from_micros, system_clock, to_micros
 
@@ -171,15 +171,8 @@ class Ledger:
         self._database.close()
 
     def _note(self, connection: Connection, run_id: int, what: str) -> None:
-        row = {"run_id": run_id, "at": to_micros(self._clock()), "actor": _actor(), "what": what}
+        row = {"run_id": run_id, "at": to_micros(self._clock()), "actor": current_user(), "what": what}
         connection.execute(insert(schema.events).values(**row))
-
-
-def _actor() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "unknown"
 
 
 def _no_run(run_id: int) -> NotFound:

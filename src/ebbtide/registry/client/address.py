@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import re
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ebbtide.errors import BadInput
+from ebbtide.registry.client.layout_index import MARKER
 from ebbtide.registry.names import is_repository
 from ebbtide.store.address import locate
 
@@ -88,6 +90,30 @@ def parse_address(text: str) -> RegistryUrl | LayoutPath:
     if repository and not is_repository(repository):
         _refuse(text, f"{repository!r} is no name of a repository; it takes neither tag nor digest")
     return RegistryUrl(host.lower(), repository)
+
+
+def registry_address(text: str) -> str:
+    """
+    Give the one address of a whole registry; of what is given the repository and the spelling do not count.
+
+    >>> registry_address("oci://Registry.example:443/team/app")
+    'oci://registry.example'
+    """
+    found = parse_address(text)
+    if isinstance(found, RegistryUrl):
+        usual = ":80" if found.is_loopback else ":443"
+        return str(RegistryUrl(found.host.removesuffix(usual)))
+    # Links are followed and dots taken out: one folder under two names would have two sets of pins.
+    try:
+        folder = found.folder.resolve()
+    except (OSError, RuntimeError) as broken:
+        _refuse(text, f"its folder cannot be followed: {broken}")
+    return str(LayoutPath(folder.parent if (folder / MARKER).exists() else folder))
+
+
+def registry_uid(text: str) -> str:
+    """Name a whole registry, by whatever address of it or of one of its repositories."""
+    return hashlib.sha256(registry_address(text).encode()).hexdigest()[:32]
 
 
 def _layout(path: str, text: str) -> LayoutPath:

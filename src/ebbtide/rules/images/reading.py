@@ -1,10 +1,11 @@
 """
 From plain data to :class:`Policies`, with an error that names the place and says what to do.
 
-The document is a table of `policies`, `assign` and `keep_newest`, each of which may be left out. Policies are
-a list of tables with a `name`, or a table from names to values. What a policy that every registry has leaves
-out keeps the seed's value; another policy may be deleted earlier, goes through the bin, and without a period
-never expires. Names of fields and policies may be spelled with capitals, spaces, hyphens or underscores.
+The document is a table of `policies`, `assign`, `keep_newest` and `removed`, each of which may be left out.
+Policies are a list of tables with a `name`, or a table from names to values. What a policy that every
+registry begins with leaves out keeps the seed's value; another policy may be deleted earlier, goes through
+the bin, and without a period never expires. `removed` names what a registry began with and has no more. Names
+of fields and policies may be spelled with capitals, spaces, hyphens or underscores.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from ebbtide.rules.images.fields import fields, flag, rows, text, whole
 from ebbtide.rules.images.patterns import glob, tag_pattern
 from ebbtide.rules.images.period_reading import PERIOD_FIELDS, has_period, read_period
 from ebbtide.rules.images.policies import AssignRule, KeepNewest, Policies
-from ebbtide.rules.images.policy import GIVEN_POLICIES, Policy, same_name
+from ebbtide.rules.images.policy import GIVEN_POLICIES, SYSTEM_POLICIES, Policy, same_name
 
-_DOCUMENT = {name: name for name in ("policies", "assign", "keep_newest")}
+_DOCUMENT = {name: name for name in ("policies", "assign", "keep_newest", "removed")}
 _POLICY = {**{name: name for name in ("name", "can_delete_prior", "recycle")}, **PERIOD_FIELDS}
 _ASSIGN = {name: name for name in ("repository", "tag", "policy")}
 _KEEP = {"repository": "repository", "tag": "tag", "count": "count", "keep_newest": "count", "keep": "count"}
 _NOT_APPLICABLE = ("n/a", "na")
+_ALWAYS = "Default, Recycle Bin, Quarantine Failed and Untagged are needed by every registry"
 
 
 def parse_policies(document: str, fmt: str = "json") -> Policies:
@@ -36,7 +38,10 @@ def read_policies(data: Any, where: str = "policies file") -> Policies:
     """Check plain data, as JSON gives it, and make policies of it."""
     document = fields(where, {} if data is None else data, _DOCUMENT)
     named = {same_name(policy.name): policy for policy in GIVEN_POLICIES}
-    named |= _policies(f"{where}: policies", document.get("policies"))
+    written = _policies(f"{where}: policies", document.get("policies"))
+    for name in _removed(f"{where}: removed", document.get("removed"), written):
+        del named[name]
+    named |= written
     found = Policies(named)
     return Policies(
         named,
@@ -59,6 +64,19 @@ def _policies(where: str, data: Any) -> dict[str, Policy]:
             why = "names that differ only in capitals, spaces, hyphens and underscores are one name"
             raise PolicyError(f"{where}: {policy.name!r} is there twice", why=why, fix="remove one of them")
         found[same_name(policy.name)] = policy
+    return found
+
+
+def _removed(where: str, data: Any, written: dict[str, Policy]) -> set[str]:
+    """Read which of the given policies the registry has no more; the system's are always there."""
+    found = {same_name(text(where, name)) for name in rows(where, data)}
+    for name in sorted(found):
+        if name in {same_name(policy.name) for policy in SYSTEM_POLICIES}:
+            raise PolicyError(f"{where}: {name!r} is a system policy", why=_ALWAYS, fix="change it instead")
+        if name not in {same_name(policy.name) for policy in GIVEN_POLICIES}:
+            raise PolicyError(f"{where}: {name!r} is not given to a registry", fix="leave it out")
+        if name in written:
+            raise PolicyError(f"{where}: {name!r} is also among the policies", fix="remove one of the two")
     return found
 
 

@@ -1,0 +1,1 @@
+"""What Ebbtide keeps of registries: policies, what people assigned, who may, who did, notifications."""
