@@ -17,6 +17,8 @@ import ebbtide.lake.checking
 import ebbtide.lake.lifecycle.outputs
 import ebbtide.lake.lifecycle.references
 import ebbtide.lake.lifecycle.visiting
+import ebbtide.registry.client.server
+import ebbtide.registry.inventory.dating
 
 PRELOADED = (
     pyarrow.parquet,
@@ -27,6 +29,8 @@ PRELOADED = (
     ebbtide.lake.lifecycle.outputs,
     ebbtide.lake.lifecycle.references,
     ebbtide.lake.lifecycle.visiting,
+    ebbtide.registry.client.server,
+    ebbtide.registry.inventory.dating,
 )
 
 if __name__ == "__main__":

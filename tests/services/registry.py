@@ -102,9 +102,13 @@ def skopeo(*words: str) -> str:
 
 @contextlib.contextmanager
 def registry_server(
-    folder: Path, *, deletes: bool = True, password: bool = False
+    folder: Path, *, deletes: bool = True, password: bool = False, notify: str = ""
 ) -> Iterator[RegistryServer]:
-    """Run a registry until the block ends, with deletes switched on and without a password unless asked."""
+    """
+    Run a registry until the block ends, with deletes switched on and without a password unless asked.
+
+    What happens in it is told to the URL `notify`, if there is one.
+    """
     _require_programs()
     folder.mkdir(parents=True, exist_ok=True)
     server = RegistryServer(folder, free_ports(1)[0])
@@ -120,6 +124,9 @@ def registry_server(
     if password:
         (folder / "htpasswd").write_text(f"{USER}:{_HASHED}\n")
         settings["auth"] = {"htpasswd": {"realm": "test", "path": str(folder / "htpasswd")}}
+    if notify:
+        endpoint = {"name": "test", "url": notify, "timeout": "5s", "threshold": 5, "backoff": "100ms"}
+        settings["notifications"] = {"endpoints": [endpoint]}
     server.config.write_text(json.dumps(settings))  # JSON is YAML
     server.start()
     try:

@@ -1,0 +1,1 @@
+"""What a registry holds, found on Spark and dated by what Ebbtide has seen itself."""

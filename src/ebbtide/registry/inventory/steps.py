@@ -1,0 +1,58 @@
+"""What every step of a scan needs: Spark, how the registry is reached, and a place for what was answered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ebbtide.registry.base import RegistrySpec
+from ebbtide.registry.inventory.asking import Asker, Question
+from ebbtide.tables.failures import own_errors
+from ebbtide.tables.progress import OnProgress, no_progress, watch
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How the questions of a scan are dealt out."""
+
+    tasks_a_core: int = 4
+    threads: int = 8
+    """So many questions a task asks at a time."""
+
+
+DEFAULT_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Runs the steps of one scan; what a registry answered is written down, so that it is asked once."""
+
+    spark: SparkSession
+    spec: RegistrySpec
+    scratch: Path
+    limits: Limits = DEFAULT_LIMITS
+    on_progress: OnProgress = no_progress
+
+    @property
+    def tasks(self) -> int:
+        """Over how many tasks questions are dealt."""
+        return self.limits.tasks_a_core * self.spark.sparkContext.defaultParallelism
+
+    def asked(self, rows: DataFrame, question: Question, answers: Any, schema: str) -> DataFrame:
+        """Ask about each row, dealt evenly over the tasks; nothing happens before it is written."""
+        asker = Asker(self.spec, question, answers, self.limits.threads)
+        return rows.repartition(self.tasks).mapInArrow(asker, schema)
+
+    def written(self, step: str, name: str, rows: DataFrame) -> DataFrame:
+        """Work rows out, keep them in a file, and give them as they are there."""
+        place = (self.scratch / name).absolute().as_uri()
+        with own_errors(), watch(self.spark, step, self.on_progress):
+            rows.write.parquet(place)
+        return self.spark.read.schema(rows.schema).parquet(place)
+
+    def empty(self, schema: str) -> DataFrame:
+        """Give a table without rows."""
+        return self.spark.createDataFrame([], schema)
