@@ -29,6 +29,7 @@ NOT_SETTINGS = (
     "EBBTIDE_CONFIG",
     "EBBTIDE_NOW",
     "EBBTIDE_TRACEBACK",
+    "EBBTIDE_USER",
     "EBBTIDE_REGISTRY_HOST",
     "EBBTIDE_REGISTRY_USERNAME",
     "EBBTIDE_REGISTRY_PASSWORD",
@@ -43,6 +44,13 @@ _LOCATION_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _as_options(given: Mapping[str, Any]) -> dict[str, str]:
+    """Write settings as texts, which is how stores and registries take them."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()
+    }
 
 
 class CatalogSettings(_Section):
@@ -113,11 +121,7 @@ class StoreSettings(_Section):
 
     def options(self) -> dict[str, str]:
         """Give the settings in the form in which stores take them."""
-        given = self.model_dump(exclude_none=True, exclude={"url"})
-        return {
-            name: str(value).lower() if isinstance(value, bool) else str(value)
-            for name, value in given.items()
-        }
+        return _as_options(self.model_dump(exclude_none=True, exclude={"url"}))
 
 
 class LocationSettings(StoreSettings):
@@ -158,6 +162,24 @@ class BucketSettings(_Section):
         return locations
 
 
+class RegistrySettings(_Section):
+    """Container registries. Credentials come from the environment, never from here."""
+
+    allow_http: bool | None = None
+    timeout: int | None = Field(None, ge=1, le=600)
+    patience: int | None = Field(None, ge=1, le=3600)
+    retries: int | None = Field(None, ge=1, le=50)
+    page: int | None = Field(None, ge=1, le=10_000)
+    running: str | None = None
+    """Where every purge learns what runs: a file, or the address of a Kubernetes API. It must be there."""
+    oldest_scan_hours: float = Field(24, gt=0)
+    """What ran longer ago than this says nothing about what runs now."""
+
+    def options(self) -> dict[str, str]:
+        """Give the settings in the form in which registries take them."""
+        return _as_options(self.model_dump(exclude_none=True, exclude={"running", "oldest_scan_hours"}))
+
+
 class Settings(_Section):
     """Everything that can be configured."""
 
@@ -172,6 +194,7 @@ class Settings(_Section):
     store: StoreSettings = StoreSettings()
     uncommitted: UncommittedSettings = UncommittedSettings()
     bucket: BucketSettings = BucketSettings()
+    registry: RegistrySettings = RegistrySettings()
 
     def database(self, which: str) -> str:
         """Give the URL of the catalog's or the ledger's database."""

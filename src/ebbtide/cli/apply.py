@@ -9,7 +9,7 @@ import typer
 
 from ebbtide.bucket.job import apply_bucket, check_bucket
 from ebbtide.cli.console import AsJson, Master, Now, print_json, progress, safe, say, table
-from ebbtide.cli.state import State, is_bucket
+from ebbtide.cli.state import State, is_bucket, is_registry
 from ebbtide.engine.applying import Applied, ApplyOptions
 from ebbtide.engine.layout import run_folder
 from ebbtide.errors import BadInput
@@ -18,6 +18,7 @@ from ebbtide.lake.retired.target import find_retired
 from ebbtide.ledger.runs import RunState
 from ebbtide.plan.decision import DELETED_REPOSITORY
 from ebbtide.plan.manifest import Manifest
+from ebbtide.registry.purge.job import apply_registry, check_registry
 from ebbtide.report.format import count, human_bytes, plural
 from ebbtide.report.words import LAKE, Words, deeds, words_of
 
@@ -49,6 +50,9 @@ def apply(
         if is_bucket(manifest.target):
             shop = state.bucket_shop(manifest.target)
             applied = apply_bucket(spark, shop, manifest, options=options, on_progress=report)
+        elif is_registry(manifest.target):
+            images = state.registry_shop(manifest.target)
+            applied = apply_registry(spark, images, manifest, options=options, on_progress=report)
         else:
             applied = apply_lake(spark, state.shop, manifest, options=options, on_progress=report)
     free = _is_free(state, manifest)
@@ -66,6 +70,8 @@ def _check(state: State, manifest: Manifest, options: ApplyOptions) -> None:
     """Refuse, before Spark starts and before anything is asked, a plan that must not be applied."""
     if is_bucket(manifest.target):
         check_bucket(state.bucket_shop(manifest.target), manifest, options)
+    elif is_registry(manifest.target):
+        check_registry(state.registry_shop(manifest.target), manifest, options)
     else:
         check_lake(state.shop, manifest, options)
 
@@ -96,7 +102,7 @@ def _confirm(manifest: Manifest, *, yes: bool) -> None:
             why="apply asks before it changes anything, and standard input is no terminal",
             fix="look at the plan with 'ebb plan show', then apply with --yes",
         )
-    if is_bucket(manifest.target):
+    if is_bucket(manifest.target) or is_registry(manifest.target):
         what = deeds(manifest.summary.by_collector)
         question = f"In {manifest.target} {what} ({human_bytes(due.bytes)})?"
     else:

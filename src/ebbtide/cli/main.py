@@ -19,6 +19,7 @@ COMMANDS = {
     "init": ("init", "Set up a folder: write ebbtide.toml and the state root."),
     "lake": ("lake", "Work with repositories of the embedded catalog."),
     "bucket": ("bucket", "Work with S3 buckets under lifecycle rules."),
+    "image": ("image", "Work with the images of container registries."),
     "plan": ("plan", "Decide what may be deleted (deletes nothing), or show a plan."),
     "explain": ("explain", "Say why an object goes or stays."),
     "apply": ("apply", "Delete what a plan says, after checking it again."),

@@ -10,14 +10,15 @@ from typer.core import TyperGroup
 
 from ebbtide.cli.bucket_plan import BucketChoice, Inventory, RulesFile, RulesFrom, make_bucket_plan
 from ebbtide.cli.console import AsJson, Master, Now, out, progress, safe, say, table
-from ebbtide.cli.state import State, is_bucket, lake_target
+from ebbtide.cli.registry_plan import Bin, RegistryChoice, RunningImages, make_registry_plan
+from ebbtide.cli.state import State, is_bucket, is_registry, lake_target
 from ebbtide.engine.layout import run_folder
 from ebbtide.engine.reading import Row, sample_decisions, stream_decisions
 from ebbtide.errors import BadInput
 from ebbtide.lake.job import plan_lake
 from ebbtide.lake.retired.job import plan_retired
 from ebbtide.lake.rulebook import stored_rulebook
-from ebbtide.plan.decision import DELETED_REPOSITORY, Decision
+from ebbtide.plan.decision import DELETED_REPOSITORY, MOVED, Decision
 from ebbtide.plan.manifest import Manifest, Tally
 from ebbtide.report.format import count, human_bytes, percent, plural
 from ebbtide.report.words import Words, deeds, words_of
@@ -43,7 +44,7 @@ app = typer.Typer(cls=_TargetOrShow, no_args_is_help=True, help="Decide what may
 @app.command("make")
 def make(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(help="lake:REPO or s3://BUCKET")],
+    target: Annotated[str, typer.Argument(help="lake:REPO, s3://BUCKET or oci://HOST[/REPO]")],
     uncommitted: Annotated[
         bool, typer.Option("--uncommitted", help="Find what is stored and nothing references.")
     ] = False,
@@ -69,25 +70,33 @@ def make(
     rules_from: RulesFrom = None,
     rules: RulesFile = None,
     inventory: Inventory = None,
+    running: RunningImages = None,
+    bin_alone: Bin = False,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
     """
-    Make a plan for a target (also: ebb plan lake:REPO, ebb plan s3://BUCKET). Nothing is deleted.
+    Make a plan for a target (ebb plan lake:REPO, s3://BUCKET, oci://HOST/REPO). Nothing is deleted.
 
     Without --uncommitted, --retention, --all or --deleted the lifecycle policy decides. A plan for a deleted
     repository empties its namespace, so to apply it always needs --override-breaker.
     """
     state: State = context.obj
     state.now_override = now or state.now_override
-    choice = BucketChoice(rules_from, rules, inventory)
-    if is_bucket(target):
+    choice, images = BucketChoice(rules_from, rules, inventory), RegistryChoice(running, bin_alone)
+    if is_bucket(target) or is_registry(target):
         _check_no_lake(uncommitted or retention or every or branch is not None or clean or full or deleted)
+    if not choice.is_empty and not is_bucket(target):
+        raise BadInput("--rules, --rules-from and --inventory are about buckets", fix="leave them out")
+    if not images.is_empty and not is_registry(target):
+        raise BadInput("--running and --bin are about registries", fix="leave them out")
+    if is_bucket(target):
         _show_made(make_bucket_plan(state, target, choice, master), as_json=as_json)
         return
+    if is_registry(target):
+        _show_made(make_registry_plan(state, target, images, master), as_json=as_json)
+        return
     name = lake_target(target)
-    if not choice.is_empty:
-        raise BadInput("--rules, --rules-from and --inventory are about buckets", fix="leave them out")
     if deleted:
         _check_alone(uncommitted or retention or every or branch is not None or clean or full)
         _show_made(_plan_deleted(state, name, master), as_json=as_json)
@@ -142,7 +151,7 @@ def _show_made(manifest: Manifest, *, as_json: bool) -> None:
 def _check_no_lake(asked: bool) -> None:
     if asked:
         raise BadInput(
-            "of a bucket its lifecycle rules decide, and nothing else",
+            "of a bucket its lifecycle rules decide, of a registry its policies, and nothing else",
             fix="leave out --uncommitted, --retention, --all, --branch, --clean, --full and --deleted",
         )
 
@@ -205,7 +214,7 @@ def show_summary(manifest: Manifest) -> None:
         f"  [dim]{manifest.plan_hash[:16]}[/dim]"
     )
     due, held, words = summary.due, summary.held, words_of(manifest)
-    what = deeds(summary.by_collector) if is_bucket(manifest.target) else ""
+    what = deeds(summary.by_collector) if _has_actions(manifest) else ""
     say(
         f"  would {safe(what) or f'{words.change} {words.items(due.objects)}'},"
         f" [bold]{human_bytes(due.bytes)}[/bold]"
@@ -226,12 +235,17 @@ def show_summary(manifest: Manifest) -> None:
         "By age": summary.by_age,
         "Held because": summary.held_by_reason,
     }
-    if is_bucket(manifest.target):
+    if _has_actions(manifest):
         named = {"By action": summary.by_collector, **named}
     elif len(summary.by_collector) > 1:
         named = {"By collector": summary.by_collector, **named}
     for title, tallies in named.items():
         _tallies(title, tallies, words)
+
+
+def _has_actions(manifest: Manifest) -> bool:
+    """Tell whether its rows say what is to be done: a lake's objects are simply deleted."""
+    return is_bucket(manifest.target) or is_registry(manifest.target)
 
 
 def summary_of_reading(manifest: Manifest) -> list[str]:
@@ -249,6 +263,14 @@ def summary_of_reading(manifest: Manifest) -> list[str]:
     if "versioning" in read:
         listed = plural(manifest.summary.known_objects, "version, marker or upload", _ALL)
         lines.append(f"read {listed} that rules can match; versioning is {read['versioning'].lower()}")
+    if "manifests_read" in read:
+        tags, manifests = plural(read["tags"], "tag"), plural(read["manifests"], "manifest")
+        places = plural(read["repositories"], "repository", "repositories")
+        lines.append(f"scanned {tags} and {manifests} of {places}; {count(read['manifests_read'])} were new")
+    if "renewed" in read:
+        lines.append(f"renewed the policies of {plural(read['renewed'], 'running image')}")
+    if "bins" in read:
+        lines.append(f"looked into {plural(read['bins'], 'recycle bin')}")
     if "left_out" in read:
         lines.append(f"left out what lies below {read['left_out']}: no rule is about it alone")
     if "own_objects" in read:
@@ -277,7 +299,7 @@ def _print_row(row: Row, *, as_json: bool) -> None:
     why = row["held_by"] if row["decision"] == Decision.HELD else ", ".join(row["rules"])
     task = row["task"]
     # Of a bucket the key is the address; what tells rows apart is the version.
-    rest = f"{_doing(task)}  {task['version']}" if task else row["address"]
+    rest = f"{_doing(task)}  {task['version'] or row['address']}" if task else row["address"]
     say(
         f"{row['decision']:4}  {human_bytes(row['size']):>10}  {format_instant(row['deadline']):20}"
         f"  {safe(', '.join(row['paths']) or '(no path)')}  [dim]{safe(why)}  {safe(rest)}[/dim]"
@@ -285,4 +307,5 @@ def _print_row(row: Row, *, as_json: bool) -> None:
 
 
 def _doing(task: Row) -> str:
-    return f"{task['action']} to {task['goal']}" if task["goal"] else str(task["action"])
+    moves = task["action"] == MOVED and task["goal"]
+    return f"{task['action']} to {task['goal']}" if moves else str(task["action"])

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ebbtide.lake.workshop import Workshop
     from ebbtide.ledger.runs import Ledger
     from ebbtide.plan.breaker import BreakerLimits
+    from ebbtide.registry.purge.shop import RegistryShop
+    from ebbtide.registry.records.records import ImageRecords
 
 # ruff: noqa: PLC0415 - a command that needs no Spark must not wait for its import
 
@@ -71,6 +73,13 @@ class State:
         return BucketRules(self.settings.database("ledger"), clock=self.clock)
 
     @cached_property
+    def image_records(self) -> ImageRecords:
+        """What is kept of registries, beside the ledger: policies, marks, the log, roles."""
+        from ebbtide.registry.records.records import ImageRecords
+
+        return ImageRecords(self.settings.database("ledger"), clock=self.clock)
+
+    @cached_property
     def catalog(self) -> Catalog:
         """The embedded catalog, which can say what runs have deleted."""
         from ebbtide.lake.burials import RunGraveyard
@@ -100,6 +109,17 @@ class State:
         spec = StoreSpec(bucket_url(bucket), self.settings.store.options())
         locations = self.settings.locations()
         return BucketShop(spec, self.bucket_rules, self.ledger, self.root, self.clock, locations)
+
+    def registry_shop(self, target: str) -> RegistryShop:
+        """Give what a job on a registry works with."""
+        from ebbtide.registry.base import RegistrySpec
+        from ebbtide.registry.client.address import LayoutPath, parse_address
+        from ebbtide.registry.purge.shop import RegistryShop
+
+        address = parse_address(target)
+        options = {} if isinstance(address, LayoutPath) else self.settings.registry.options()
+        spec = RegistrySpec(str(address), options)
+        return RegistryShop(spec, self.image_records, self.ledger, self.root, self.clock)
 
     @contextmanager
     def spark(self, master: str | None = None) -> Iterator[SparkSession]:
@@ -179,13 +199,18 @@ def lake_target(target: str) -> str:
     """Read a TARGET argument: `lake:REPO`."""
     kind, _, name = target.partition(":")
     if kind != "lake" or not name:
-        raise BadInput(f"{target!r} is no target", fix="write lake:REPO, or s3://BUCKET")
+        raise BadInput(f"{target!r} is no target", fix="write lake:REPO, s3://BUCKET or oci://HOST")
     return name
 
 
 def is_bucket(target: str) -> bool:
     """Tell whether a TARGET argument means a bucket."""
     return target.startswith("s3://")
+
+
+def is_registry(target: str) -> bool:
+    """Tell whether a TARGET argument means a registry or a folder of image layouts."""
+    return target.startswith(("oci://", "oci-layout:"))
 
 
 def instant(text: str | None, clock: Clock) -> datetime:

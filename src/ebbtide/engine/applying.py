@@ -199,9 +199,15 @@ def _finish(ledger: Ledger, manifest: Manifest, applied: Applied) -> None:
     kind = PartlyApplied if applied.freed.objects else StoreError
     raise kind(
         f"run {manifest.run_id}: {failed}",
-        why=f"the outcomes say why for each (ebb report {manifest.run_id})",
+        why=f"{_counted(applied)}; the outcomes say why for each (ebb report {manifest.run_id})",
         fix=f"put that right, then run 'ebb apply {manifest.run_id}' again: it does the rest",
     )
+
+
+def _counted(applied: Applied) -> str:
+    """Say how many items ended in which way."""
+    tallies = [(outcome, applied.outcomes.get(str(outcome))) for outcome in Outcome]
+    return ", ".join(f"{tally.objects} {outcome}" for outcome, tally in tallies if tally is not None)
 
 
 def _check_nothing_deleted(broken: StoreError, manifest: Manifest, outcomes: dict[str, Tally]) -> None:

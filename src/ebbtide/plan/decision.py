@@ -57,6 +57,8 @@ class Outcome(StrEnum):
     CHANGED = "changed"
     DENIED = "denied"
     FAILED = "failed"
+    NOT_REACHED = "not reached"
+    """It was not tried, because others had failed before it."""
 
     @property
     def is_gone(self) -> bool:
@@ -66,4 +68,4 @@ class Outcome(StrEnum):
     @property
     def is_final(self) -> bool:
         """Tell whether applying again would leave this item alone."""
-        return self not in {Outcome.DENIED, Outcome.FAILED}
+        return self not in {Outcome.DENIED, Outcome.FAILED, Outcome.NOT_REACHED}

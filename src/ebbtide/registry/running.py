@@ -2,9 +2,12 @@
 What runs, from a file: a Kubernetes pod list, a JSON list of images, a table around one, or a line for each.
 
 Of a pod both the image of its specification and the digest of its status count, whatever its phase: a pod
-that has ended may be started again. A table may say when the scan was made (`scanned_at`) and that it failed
-(`failed`: true, or why). A pod list that ends in the middle (`continue`) is a scan that failed. An empty file
-is refused: a scan that wrote nothing is not one that found nothing, which is written ``[]``.
+that has ended may be started again. What makes pods (deployments, cron jobs and the like) may be in the list
+too, so that images count of which nothing runs at the moment.
+
+A table may say when the scan was made (`scanned_at`) and that it failed (`failed`: true, or why). A pod list
+that ends in the middle (`continue`) is a scan that failed. An empty file is refused: a scan that wrote
+nothing is not one that found nothing, which is written ``[]``.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ _FIELDS = (*_LISTS, "scanned_at", "failed", "error", "kind", "apiVersion", "meta
 _ENTRY = ("image", "imageID", "image_id", "reference", "repository", "tag", "digest")
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 _STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+_TEMPLATES = ("template", "jobTemplate")
 _FIX = 'write ["team/app:v1", ...], a line for each image, or what kubectl get pods -A -o json prints'
 
 
@@ -94,14 +98,24 @@ def _of_list(data: Any, name: str) -> Iterator[Reference]:
 
 
 def _of_pod(pod: dict[str, Any], where: str) -> Iterator[Reference]:
-    """Name what a pod runs: by its specification, and by the status of its containers."""
-    for part, names in (("spec", _CONTAINERS), ("status", _STATUSES)):
-        body = pod.get(part) or {}
+    """Name what a pod runs, or what makes pods: by its specification, and by the status of its containers."""
+    bodies = [(body, _CONTAINERS, "spec") for body in _specifications(pod)]
+    for body, names, part in (*bodies, (pod.get("status") or {}, _STATUSES, "status")):
         for container in [one for name in names for one in _tables(body, name, f"{where}: {part}")]:
             for field in ("image", "imageID"):
                 # A container that has not started has no imageID yet.
                 if container.get(field):
                     yield read_reference(str(container[field]), f"{where}: {field}")
+
+
+def _specifications(item: dict[str, Any]) -> Iterator[Any]:
+    """Give the specification of a pod, and those that are templates of pods, however deep they lie."""
+    spec = item.get("spec") or {}
+    yield spec
+    for name in _TEMPLATES:
+        inner = spec.get(name) if isinstance(spec, dict) else None
+        if isinstance(inner, dict):
+            yield from _specifications(inner)
 
 
 def _tables(body: Any, name: str, where: str) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from ebbtide.plan.decision import Outcome
 from ebbtide.plan.manifest import Tally
 from ebbtide.report.format import count, human_bytes, plural, printable
 from ebbtide.report.story import tally_of
-from ebbtide.report.words import LAKE, Words
+from ebbtide.report.words import LAKE, REGISTRY, Words
 
 _MEANINGS: Mapping[str, str] = {
     Outcome.DELETED: "Gone, and its space is free.",
@@ -18,6 +18,7 @@ _MEANINGS: Mapping[str, str] = {
     Outcome.CHANGED: "Needed or rewritten since the plan was made, so it was left alone.",
     Outcome.DENIED: "The store refused for want of permission. Still there; grant it, then apply again.",
     Outcome.FAILED: "The store failed, even after retries. Still there; apply again.",
+    Outcome.NOT_REACHED: "Not tried, because others had failed. Still there; apply again.",
 }
 _IN_BUCKETS: Mapping[str, str] = {
     Outcome.DELETED: "Done as planned: ended, moved or aborted.",
@@ -25,8 +26,22 @@ _IN_BUCKETS: Mapping[str, str] = {
     Outcome.CHANGED: "Not what it was when the plan was made, so it was left alone.",
     Outcome.DENIED: "Refused: it is not permitted, or cannot be done. As it was; see its reason.",
     Outcome.FAILED: "The store failed, even after retries. As it was; apply again.",
+    Outcome.NOT_REACHED: "Not tried, because others had failed. As it was; apply again.",
 }
-_TONES: Mapping[str, str] = {Outcome.DELETED: "good", Outcome.DENIED: "bad", Outcome.FAILED: "bad"}
+_IN_REGISTRIES: Mapping[str, str] = {
+    Outcome.DELETED: "Gone from its place; if it was recycled it can be restored from the bin.",
+    Outcome.ABSENT: "Was gone already when its turn came. Nothing to do.",
+    Outcome.CHANGED: "Needed again, or not what it was when the plan was made, so it was left alone.",
+    Outcome.DENIED: "Refused: it is not permitted, or the registry cannot do it. As it was; see its reason.",
+    Outcome.FAILED: "The registry failed, even after retries. Apply again.",
+    Outcome.NOT_REACHED: "Not tried, because the registry had failed at others. As it was; apply again.",
+}
+_TONES: Mapping[str, str] = {
+    Outcome.DELETED: "good",
+    Outcome.DENIED: "bad",
+    Outcome.FAILED: "bad",
+    Outcome.NOT_REACHED: "bad",
+}
 
 
 @dataclass(frozen=True)
@@ -57,7 +72,7 @@ def results(state: str, due: Tally, outcomes: Mapping[str, Tally], words: Words)
     labels += [label for label in outcomes if label not in labels]
     recorded = sum(tally.objects for tally in outcomes.values())
     text, tone = _sum(state, due.objects, recorded, words)
-    meanings = _MEANINGS if words is LAKE else _IN_BUCKETS
+    meanings = {LAKE: _MEANINGS, REGISTRY: _IN_REGISTRIES}.get(words, _IN_BUCKETS)
     return Results(
         rows=tuple(_row(label, tally_of(outcomes, label), meanings) for label in labels),
         sum_text=text,

@@ -1,9 +1,9 @@
-"""What things are called: in a lake a run deletes objects, in a bucket it does several things to items."""
+"""What things are called: a run deletes objects of a lake, acts on items of a bucket, purges images."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ebbtide.bucket.model import Action
 from ebbtide.plan.manifest import Manifest, Summary, Tally
@@ -15,7 +15,11 @@ _DEEDS: Mapping[str, tuple[str, str]] = {
     Action.REMOVE_DELETE_MARKER: ("remove", "delete marker"),
     Action.TRANSITION: ("move", "version"),
     Action.ABORT_UPLOAD: ("abort", "upload"),
+    "recycle": ("recycle", "tag or manifest"),
+    "delete": ("delete", "tag or manifest"),
+    "empty": ("remove from the bin", "image"),
 }
+_PLURALS: Mapping[str, str] = {"tag or manifest": "tags and manifests"}
 
 
 @dataclass(frozen=True)
@@ -83,11 +87,27 @@ BUCKET = Words(
     policy="The rules",
     has_branches=False,
 )
+REGISTRY = replace(
+    BUCKET,
+    known="Known tags and manifests",
+    acted="purged",
+    change="purge",
+    would="Would purge",
+    did="Purged",
+    goes="What would go",
+    planned="What was planned to go",
+    part="Would go",
+    planned_part="Planned to go",
+    subject="Image, action and tag",
+    policy="The policies",
+)
 
 
 def words_of(manifest: Manifest) -> Words:
     """Choose the words for a run."""
-    return BUCKET if manifest.target.startswith("s3://") else LAKE
+    if manifest.target.startswith("s3://"):
+        return BUCKET
+    return REGISTRY if manifest.target.startswith(("oci://", "oci-layout:")) else LAKE
 
 
 def deeds(tallies: tuple[Tally, ...]) -> str:
@@ -100,5 +120,5 @@ def deeds(tallies: tuple[Tally, ...]) -> str:
     parts = []
     for tally in tallies:
         verb, noun = _DEEDS.get(tally.label, (tally.label, "item"))
-        parts.append(f"{verb} {plural(tally.objects, noun)}")
+        parts.append(f"{verb} {plural(tally.objects, noun, _PLURALS.get(noun, ''))}")
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

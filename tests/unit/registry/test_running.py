@@ -152,3 +152,21 @@ def test_a_file_that_is_not_understood_is_refused(text, words):
         read_running(text, "running.json")
 
     assert refused.value.fix
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {
+            "kind": "Deployment",
+            "spec": {"replicas": 0, "template": {"spec": {"containers": [{"image": "a:1"}]}}},
+        },
+        {
+            "kind": "CronJob",
+            "spec": {"jobTemplate": {"spec": {"template": {"spec": {"initContainers": [{"image": "a:1"}]}}}}},
+        },
+    ],
+)
+def test_what_makes_pods_counts(item):
+    """An image is known to be in use by what would start it, even if nothing runs at the moment."""
+    assert (Reference("a", "1"),) == read_running(json.dumps({"items": [item]}), "pods").references

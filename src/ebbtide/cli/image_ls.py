@@ -1,0 +1,72 @@
+"""`ebb image ls`: the images of a registry, as the last scan has seen them."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from ebbtide.cli.console import AsJson, safe, say
+from ebbtide.cli.state import State
+from ebbtide.registry.client.address import RegistryUrl, parse_address
+from ebbtide.registry.model import Tag
+from ebbtide.registry.purge.known import known
+from ebbtide.rules.instant import format_instant
+
+app = typer.Typer()
+
+
+@app.command()
+def ls(
+    context: typer.Context,
+    target: Annotated[str, typer.Argument(help="oci://HOST[/REPO] or oci-layout:FOLDER")],
+    as_json: AsJson = False,
+) -> None:
+    """List tags with their policies and dates; with --json one a line."""
+    state: State = context.obj
+    shop = state.registry_shop(target)
+    address = parse_address(target)
+    found = known(state.image_records, state.root, shop.uid, target)
+    shown = 0
+    for repository, digest, tag in found.tags(address.repository if isinstance(address, RegistryUrl) else ""):
+        shown += 1
+        if as_json:
+            print(json.dumps(_plain(repository, digest, tag), ensure_ascii=False))
+        else:
+            say(
+                f"{safe(repository)}:[bold]{safe(tag.name)}[/bold]  {digest[:19]}  {safe(_terms(tag))}"
+                f"  [dim]{_since(tag)}[/dim]"
+            )
+    if not as_json:
+        say(f"[dim]{shown} tags, as seen at {format_instant(found.scanned_at)}[/dim]")
+
+
+def _plain(repository: str, digest: str, tag: Tag) -> dict[str, Any]:
+    assigned = tag.assigned
+    return {
+        "repository": repository,
+        "tag": tag.name,
+        "digest": digest,
+        "moved_at": None if tag.moved_at is None else format_instant(tag.moved_at),
+        "seen_at": None if tag.seen_at is None else format_instant(tag.seen_at),
+        "policy": assigned.policy,
+        "expires_at": None if assigned.expires_at is None else format_instant(assigned.expires_at),
+        "can_delete_prior": assigned.can_delete_prior,
+        "recycle": assigned.recycle,
+    }
+
+
+def _terms(tag: Tag) -> str:
+    assigned = tag.assigned
+    if assigned.is_empty:
+        return "follows its image"
+    date = "never" if assigned.expires_at is None else format_instant(assigned.expires_at)
+    pin = ", pinned" if assigned.can_delete_prior is False else ""
+    return f"{assigned.policy or '(no policy)'} until {date}{pin}"
+
+
+def _since(tag: Tag) -> str:
+    if tag.moved_at is not None:
+        return f"moved {format_instant(tag.moved_at)}"
+    return "" if tag.seen_at is None else f"first seen {format_instant(tag.seen_at)}"

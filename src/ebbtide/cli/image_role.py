@@ -1,0 +1,76 @@
+"""`ebb image role`: who may change the policies of a registry, and who its images."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ebbtide.cli.console import AsJson, print_json, safe, say, table
+from ebbtide.cli.state import State
+from ebbtide.ledger.actors import current_user
+from ebbtide.registry.client.address import registry_address, registry_uid
+from ebbtide.registry.records.model import EVERYWHERE, Role, read_role
+from ebbtide.rules.instant import format_instant
+
+app = typer.Typer(no_args_is_help=True, help="Who may change policies, and who may change images.")
+
+Where = Annotated[
+    str,
+    typer.Argument(help="The registry: oci://HOST, oci-layout:FOLDER, or '*' for all.", metavar="REGISTRY"),
+]
+User = Annotated[str, typer.Argument(help="The user or service, as EBBTIDE_USER or the system names it.")]
+RoleName = Annotated[str, typer.Argument(help=f"The role: {' or '.join(Role)}.", metavar="ROLE")]
+
+
+@app.command("grant")
+def grant(
+    context: typer.Context, registry: Where, user: User, role: RoleName, as_json: AsJson = False
+) -> None:
+    """Give a role. From the first on only those may who have one, so it must be purge-policy-writer."""
+    state: State = context.obj
+    before, after = state.image_records.grant(_uid(registry), user, read_role(role), current_user())
+    _answer(registry, user, before, after, as_json=as_json)
+
+
+@app.command("revoke")
+def revoke(
+    context: typer.Context, registry: Where, user: User, role: RoleName, as_json: AsJson = False
+) -> None:
+    """Take a role away; the last purge-policy-writer goes last."""
+    state: State = context.obj
+    before, after = state.image_records.revoke(_uid(registry), user, read_role(role), current_user())
+    _answer(registry, user, before, after, as_json=as_json)
+
+
+@app.command("ls")
+def list_roles(context: typer.Context, registry: Where, as_json: AsJson = False) -> None:
+    """List who has a role in a registry, there or in all."""
+    state: State = context.obj
+    found = state.image_records.grants(_uid(registry))
+    if as_json:
+        rows = [{"user": one.member, "role": one.role, "in": _where(registry, one.uid)} for one in found]
+        print_json([row | {"at": one.at, "by": one.by} for row, one in zip(rows, found, strict=True)])
+        return
+    if not found:
+        say("nobody has a role here, so whoever can open the database may do everything")
+        return
+    cells = [
+        (one.member, one.role, _where(registry, one.uid), one.by, format_instant(one.at)) for one in found
+    ]
+    table("Roles", ("user", "role", "in", "granted by", "at"), cells)
+
+
+def _uid(registry: str) -> str:
+    return EVERYWHERE if registry == EVERYWHERE else registry_uid(registry)
+
+
+def _where(registry: str, uid: str) -> str:
+    return "all registries" if uid == EVERYWHERE else registry_address(registry)
+
+
+def _answer(registry: str, user: str, before: list[Role], after: list[Role], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"registry": registry, "user": user, "before": before, "after": after})
+    else:
+        say(f"{safe(user)}: {', '.join(before) or 'no role'} -> {', '.join(after) or 'no role'}")

@@ -1,0 +1,64 @@
+"""`ebb image show`: what is known of one image: its clocks, what was assigned, what the log says."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import islice
+from typing import Any
+
+import typer
+
+from ebbtide.cli.console import AsJson, Now, print_json, safe, say
+from ebbtide.cli.image_explain import explained_ref, show_explained
+from ebbtide.cli.image_log import plain_entry
+from ebbtide.cli.image_marking import Ref
+from ebbtide.cli.state import State
+from ebbtide.registry.client.image_ref import image_ref
+from ebbtide.registry.lines import plain_judgement
+from ebbtide.registry.model import Image
+from ebbtide.rules.instant import format_instant
+
+app = typer.Typer()
+_MOST_ENTRIES = 10
+
+
+@app.command()
+def show(context: typer.Context, ref: Ref, now: Now = None, as_json: AsJson = False) -> None:
+    """Show what is known of an image: its clocks, what was assigned to it, and what the log says of it."""
+    state: State = context.obj
+    state.now_override = now or state.now_override
+    explained = explained_ref(state, ref, None)
+    image = image_ref(ref)
+    uid = state.registry_shop(image.registry).uid
+    entries = list(islice(state.image_records.log(uid, subject=image.name), _MOST_ENTRIES))
+    if as_json:
+        plain = [plain_judgement(one) for one in explained.judgements]
+        log = [plain_entry(entry) for entry in entries]
+        print_json({**plain_image(explained.image), "judgements": plain, "log": log})
+        return
+    for name, value in plain_image(explained.image).items():
+        if value not in (None, [], ""):
+            text = format_instant(value) if isinstance(value, datetime) else value
+            say(f"  {name.replace('_', ' ')}: {safe(text)}")
+    show_explained(explained)
+    for entry in entries:
+        refused = f" [yellow]refused: {safe(entry.refused)}[/yellow]" if entry.refused else ""
+        say(f"  [dim]{format_instant(entry.at)}[/dim] {safe(entry.by)}: {safe(entry.what)}{refused}")
+
+
+def plain_image(image: Image) -> dict[str, Any]:
+    """Give what is known of an image as plain data."""
+    return {
+        "repository": image.repository,
+        "digest": image.digest,
+        "media_type": image.media_type,
+        "size": image.size,
+        "tags": [tag.name for tag in image.tags],
+        "children": list(image.children),
+        "subject": image.subject,
+        "pushed_at": image.pushed_at,
+        "seen_at": image.seen_at,
+        "untagged_since": image.untagged_since,
+        "quarantine": None if image.quarantine is None else str(image.quarantine.state),
+        "quarantine_since": None if image.quarantine is None else image.quarantine.since,
+    }

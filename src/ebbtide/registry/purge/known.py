@@ -1,0 +1,116 @@
+"""What the last scan knows of a repository, without Spark: for listing and explaining what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from ebbtide.errors import MetadataError, NotFound
+from ebbtide.registry.inventory.snapshots import IMAGES_FOLDER, TAGS_FOLDER, snapshot_folder
+from ebbtide.registry.model import Image, Tag
+from ebbtide.registry.records.model import Mark, Target
+from ebbtide.registry.records.records import ImageRecords
+from ebbtide.registry.rows import image_of, tag_of
+from ebbtide.rules.images.policy import Assigned
+
+Row = dict[str, Any]
+_BATCH = 8192
+
+
+@dataclass(frozen=True)
+class Known:
+    """The current snapshot of a registry, with what people have said of its images."""
+
+    folder: Path
+    uid: str
+    records: ImageRecords
+    scanned_at: datetime
+
+    def tags(self, repository: str = "") -> Iterator[tuple[str, str, Tag]]:
+        """Stream all tags, or those of a repository, each with its repository and its digest."""
+        for rows in self._rows(TAGS_FOLDER, repository):
+            targets = [Target(row["repository"], row["tag"], row["digest"]) for row in rows]
+            marks = self.records.marks_of(self.uid, targets)
+            for row, target in zip(rows, targets, strict=True):
+                yield row["repository"], row["digest"], marked_tag(tag_of(row), target, marks.get(target.key))
+
+    def images(self, repository: str) -> list[Image]:
+        """Give all manifests of a repository with their tags, as the oracle takes them."""
+        tags: dict[str, list[Tag]] = {}
+        for _, digest, tag in self.tags(repository):
+            tags.setdefault(digest, []).append(tag)
+        found = []
+        for rows in self._rows(IMAGES_FOLDER, repository):
+            targets = [Target(row["repository"], "", row["digest"]) for row in rows]
+            marks = self.records.marks_of(self.uid, targets)
+            for row, target in zip(rows, targets, strict=True):
+                image = image_of(row, tuple(tags.get(row["digest"], ())))
+                found.append(marked_image(image, marks.get(target.key)))
+        return found
+
+    def _rows(self, table: str, repository: str) -> Iterator[list[Row]]:
+        wanted = ds.field("repository") == repository if repository else None
+        files = sorted(str(file) for file in (self.folder / table).rglob("*.parquet"))
+        if not files:
+            return
+        try:
+            scanner = ds.dataset(files, format="parquet").scanner(filter=wanted, batch_size=_BATCH)
+            for batch in scanner.to_batches():
+                if batch.num_rows:
+                    yield batch.to_pylist()
+        except pa.ArrowException as broken:
+            raise MetadataError(
+                f"the last scan of the registry cannot be read: {broken}",
+                fix="scan again with 'ebb image scan'",
+            ) from None
+
+
+def known(records: ImageRecords, root: Path, uid: str, target: str) -> Known:
+    """Find the current snapshot of a registry; NotFound before the first scan."""
+    recorded = records.snapshot(uid)
+    if recorded is None:
+        raise NotFound(f"{target} was never scanned", fix=f"run 'ebb image scan {target}' first")
+    folder = snapshot_folder(root, uid, recorded.folder)
+    if not folder.is_dir():
+        raise MetadataError(
+            "the last scan of the registry is not under the state root",
+            why=f"{folder.name} should be there",
+            fix="restore the state root from a backup",
+        )
+    return Known(folder, uid, records, recorded.scanned_at)
+
+
+def marked_tag(tag: Tag, target: Target, mark: Mark | None) -> Tag:
+    """Lay over a tag what people have said of it; `overlay.with_marks` does the same on Spark."""
+    if mark is None or _is_silent(mark.assigned):
+        return tag
+    stays = mark.target.digest == target.digest
+    return replace(tag, assigned=mark.assigned) if stays or mark.assigned.can_delete_prior is False else tag
+
+
+def marked_image(image: Image, mark: Mark | None) -> Image:
+    """Lay over a manifest what people have said of it, unless the scan itself holds it."""
+    if mark is None:
+        return image
+    quarantine = mark.quarantine or image.quarantine
+    held = image.assigned.policy is None and image.assigned.can_delete_prior is False
+    assigned = image.assigned if held or _is_silent(mark.assigned) else mark.assigned
+    return replace(image, assigned=assigned, quarantine=quarantine)
+
+
+def _is_silent(assigned: Assigned) -> bool:
+    return assigned == Assigned()
+
+
+def with_names(images: Iterable[Image], digest: str, tag: str) -> Image | None:
+    """Find the image of a tag or digest among those of its repository."""
+    for image in images:
+        if image.digest == digest or any(one.name == tag for one in image.tags if tag):
+            return image
+    return None

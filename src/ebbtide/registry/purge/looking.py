@@ -1,0 +1,164 @@
+"""
+Looking at a registry: scan it on top of what is known, and record what was found.
+
+A snapshot becomes the current one only when it is whole and on disk. Notifications are forgotten after that,
+because what they say is in it then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from ebbtide.engine.layout import RunFolder
+from ebbtide.registry.base import RegistrySpec
+from ebbtide.registry.evaluation.judging import judged
+from ebbtide.registry.inventory.columns import EVENTS
+from ebbtide.registry.inventory.scanning import Scanned, scan
+from ebbtide.registry.inventory.snapshots import (
+    Snapshot,
+    read_snapshot,
+    remove_older,
+    snapshot_folder,
+    snapshot_name,
+)
+from ebbtide.registry.purge.order import PurgeOrder
+from ebbtide.registry.purge.overlay import with_marks
+from ebbtide.registry.purge.tabled import tabled
+from ebbtide.registry.purge.wanted import with_wanted
+from ebbtide.registry.records.model import Event, Mark
+from ebbtide.registry.records.model import Snapshot as Recorded
+from ebbtide.registry.records.records import ImageRecords
+from ebbtide.registry.tables import MARKS
+from ebbtide.rules.images.policies import Policies
+from ebbtide.rules.instant import Clock, system_clock
+from ebbtide.tables.progress import OnProgress, no_progress
+
+_MOST_NAMED = 500
+"""Where more repositories are meant, the whole registry is scanned: a query cannot name them all."""
+
+
+@dataclass(frozen=True)
+class Looker:
+    """Looks at one registry; the caller holds its lock."""
+
+    spark: SparkSession
+    spec: RegistrySpec
+    uid: str
+    records: ImageRecords
+    root: Path
+    clock: Clock
+    purged_since: Callable[[datetime], bool]
+    """Tells whether a purge of ours has removed something since a moment."""
+    on_progress: OnProgress = no_progress
+
+    def look(self, policies: Policies, scratch: Path, *, allow_empty: bool = False) -> Scanned:
+        """Scan the registry and make what was found the current snapshot."""
+        before, last = self._earlier()
+        noted = _Noted(self.records, self.uid, last)
+        recorded = self.records.snapshot(self.uid)
+        # Who has just removed the last image need not wonder that there is none.
+        expected = recorded is not None and self.purged_since(recorded.scanned_at)
+        # By the machine's clock: an injected one may stand still, and names must not come twice.
+        name = snapshot_name(system_clock())
+        done = scan(
+            self.spark,
+            self.spec,
+            snapshot_folder(self.root, self.uid, name),
+            policies=policies,
+            earlier=before,
+            events=tabled(self.spark, EVENTS, noted.rows(), scratch / "events"),
+            allow_empty=allow_empty or expected,
+            clock=self.clock,
+            on_progress=self.on_progress,
+        )
+        found = done.snapshot
+        current = Recorded(name, done.at, found.image_count, found.tag_count, noted.last)
+        self.records.record_snapshot(self.uid, current)
+        self.records.forget_events(self.uid, noted.last)
+        remove_older(self.root, self.uid, name)
+        return done
+
+    def marks(self, folder: Path) -> DataFrame:
+        """Read what people have assigned."""
+        return tabled(self.spark, MARKS, map(_mark_row, self.records.marks(self.uid)), folder)
+
+    def verdicts(
+        self, order: PurgeOrder, now: datetime, repositories: list[str], folder: RunFolder
+    ) -> DataFrame:
+        """Scan some repositories again, for this moment alone, and judge what is there as a plan would."""
+        before, last = self._earlier()
+        place = folder.scratch / snapshot_name(system_clock())
+        noted = _Noted(self.records, self.uid, last)
+        done = scan(
+            self.spark,
+            self.spec,
+            place / "scan",
+            policies=order.policies,
+            earlier=before,
+            events=tabled(self.spark, EVENTS, noted.rows(), place / "events"),
+            repositories=repositories if len(repositories) <= _MOST_NAMED else None,
+            # What the first waves have removed is gone, and may have been all that there was.
+            allow_empty=True,
+            clock=self.clock,
+            on_progress=self.on_progress,
+        )
+        names = self.spark.createDataFrame([(name,) for name in repositories], "repository string")
+        images = done.snapshot.images.join(names, "repository", "left_semi")
+        tags = done.snapshot.tags.join(names, "repository", "left_semi")
+        marked = with_marks(images, tags, self.marks(place / "marks"))
+        asked = with_wanted(*marked, order.wanted, now)
+        return judged(*asked, order.policies, now, order.running, order.oldest_scan, scratch=place / "judged")
+
+    def _earlier(self) -> tuple[Snapshot | None, int]:
+        """Read the current snapshot; one that is recorded and cannot be read stops the run."""
+        recorded = self.records.snapshot(self.uid)
+        if recorded is None:
+            return None, 0
+        return read_snapshot(
+            self.spark, snapshot_folder(self.root, self.uid, recorded.folder)
+        ), recorded.last_event
+
+
+class _Noted:
+    """The notifications since the last scan, and the id of the last of them when they have been read."""
+
+    def __init__(self, records: ImageRecords, uid: str, last: int) -> None:
+        self._events, self.last = records.events(uid, after=last), last
+
+    def rows(self) -> Iterator[Mapping[str, Any]]:
+        """Stream them as rows."""
+        for event in self._events:
+            self.last = event.id
+            yield _event_row(event)
+
+
+def _event_row(event: Event) -> dict[str, Any]:
+    return {
+        "action": str(event.action),
+        "repository": event.repository,
+        "tag": event.tag,
+        "digest": event.digest,
+        "at": event.at,
+    }
+
+
+def _mark_row(mark: Mark) -> dict[str, Any]:
+    assigned, quarantine = mark.assigned, mark.quarantine
+    return {
+        "repository": mark.target.repository,
+        "tag": mark.target.tag,
+        "digest": mark.target.digest,
+        "policy": assigned.policy,
+        "expires_at": assigned.expires_at,
+        "can_delete_prior": assigned.can_delete_prior,
+        "recycle": assigned.recycle,
+        "quarantine": None if quarantine is None else str(quarantine.state),
+        "quarantine_since": None if quarantine is None else quarantine.since,
+        "at": mark.at,
+    }

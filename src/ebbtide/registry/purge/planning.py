@@ -1,0 +1,109 @@
+"""Planning for a registry: scan it, renew what runs, let the policies judge, and say what is to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from ebbtide.engine.freezing import Decided, OnStep, no_step
+from ebbtide.engine.layers import Layers
+from ebbtide.engine.layout import RunFolder
+from ebbtide.registry.base import Capabilities
+from ebbtide.registry.evaluation.judging import judged
+from ebbtide.registry.inventory.scanning import Scanned
+from ebbtide.registry.purge.abilities import unable, unable_alone
+from ebbtide.registry.purge.order import PurgeOrder
+from ebbtide.registry.purge.overlay import with_marks
+from ebbtide.registry.purge.standings import names_alone, registry_standings
+from ebbtide.registry.purge.wanted import GOES, only_wanted, with_wanted
+from ebbtide.registry.tables import VERDICTS
+from ebbtide.tables.contracts import STANDINGS
+from ebbtide.tables.progress import OnProgress, no_progress, watch
+
+Probe = Callable[[list[str]], dict[str, Capabilities]]
+"""Finds out what can be done in some repositories."""
+
+
+@dataclass(frozen=True)
+class RegistryPlanner:
+    """Plans one purge; the caller holds the registry's lock."""
+
+    spark: SparkSession
+    order: PurgeOrder
+    now: datetime
+    look: Callable[[Path], Scanned]
+    """Scans the registry, and records what it found."""
+    marks: Callable[[Path], DataFrame]
+    """Reads what people have assigned."""
+    renew: Callable[[DataFrame, DataFrame], int]
+    """Assigns again the policies of what runs, and says of how many."""
+    probe: Probe
+    on_progress: OnProgress = no_progress
+    on_step: OnStep = no_step
+
+    def decide(self, folder: RunFolder) -> Decided:
+        """Do the steps of a plan, one after the other."""
+        look = self.look(folder.scratch)
+        self.on_step("registry scanned")
+        renewed = self.renew_running(look, folder)
+        verdicts = self.judge(look, folder)
+        self.on_step("verdicts written")
+        place = folder.scratch / "standings"
+        warnings = (*look.warnings, *self.write_standings(verdicts, look.snapshot.tags, place))
+        self.on_step("standings written")
+        read = {"repositories": look.repositories, "manifests": look.images, "tags": look.tags}
+        read |= {"manifests_read": look.read}
+        snapshot = read | ({"renewed": renewed} if self.order.running is not None else {})
+        known = look.images + look.tags if self.order.wanted is not None else None
+        return Decided(Layers(place), snapshot, warnings, known, without_buried=True, in_order=True)
+
+    def renew_running(self, look: Scanned, folder: RunFolder) -> int:
+        """Assign again the policies of what runs (scenario 5.0)."""
+        if self.order.running is None:
+            return 0
+        marks = self.marks(folder.scratch / "marks-before")
+        return self.renew(*with_marks(look.snapshot.images, look.snapshot.tags, marks))
+
+    def judge(self, look: Scanned, folder: RunFolder) -> DataFrame:
+        """Let the policies judge every tag and manifest, with what people have said of them."""
+        marked = with_marks(look.snapshot.images, look.snapshot.tags, self.marks(folder.scratch / "marks"))
+        asked = with_wanted(*marked, self.order.wanted, self.now)
+        with watch(self.spark, "judging", self.on_progress):
+            verdicts = self._of_scanned(self._evaluated(asked, folder.scratch / "judged"), look)
+            if self.order.wanted is not None:
+                otherwise = self._evaluated(marked, folder.scratch / "otherwise")
+                verdicts = only_wanted(verdicts, otherwise, *asked)
+            VERDICTS.write(verdicts, folder.scratch / "verdicts")
+        return VERDICTS.read(self.spark, folder.scratch / "verdicts")
+
+    def _evaluated(self, tables: tuple[DataFrame, DataFrame], scratch: Path) -> DataFrame:
+        order = self.order
+        return judged(*tables, order.policies, self.now, order.running, order.oldest_scan, scratch=scratch)
+
+    def _of_scanned(self, verdicts: DataFrame, look: Scanned) -> DataFrame:
+        """
+        Leave out repositories that were not scanned now.
+
+        They are judged all the same, because their images may share layers, and what would be freed must not
+        be said to be more than it is.
+        """
+        fresh = [(name,) for name, at in look.snapshot.scanned.items() if at == look.at]
+        if len(fresh) == len(look.snapshot.scanned):
+            return verdicts
+        names = self.spark.createDataFrame(fresh, "repository string")
+        return verdicts.join(names, "repository", "left_semi")
+
+    def write_standings(self, verdicts: DataFrame, tags: DataFrame, place: Path) -> tuple[str, ...]:
+        """Hold what the registry cannot delete, write all standings, and give what has to be said of them."""
+        going = verdicts.where(f.col("decision").isin(*GOES)).select("repository").distinct()
+        found = self.probe(sorted(row.repository for row in going.toLocalIterator()))
+        never, alone = unable(found), unable_alone(found)
+        with watch(self.spark, "deciding", self.on_progress):
+            standings = registry_standings(verdicts, names_alone(verdicts, tags), never, alone)
+            STANDINGS.write(standings, place, partition_by="kind")
+        return tuple(f"{name}: {why}" for name, why in sorted(never.items()))

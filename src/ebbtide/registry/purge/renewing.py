@@ -1,0 +1,60 @@
+"""Scenario 5.0: what is found running gets its policy assigned again, every day that it is found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from ebbtide.registry.model import Running
+from ebbtide.registry.records.marking import renewing
+from ebbtide.registry.records.model import Mark, Target
+from ebbtide.registry.references import without_host
+from ebbtide.rules.images.policies import Policies
+from ebbtide.rules.images.policy import Assigned
+
+
+def found_running(images: DataFrame, tags: DataFrame, running: Running) -> DataFrame:
+    """
+    Give the tags by which something runs and, where it runs by digest, all tags of that or the manifest.
+
+    They are as few as what runs, not as what is stored.
+    """
+    digests = {(_path(one.repository), one.digest) for one in running.references if one.digest}
+    names = {(_path(one.repository), one.tag) for one in running.references if one.tag}
+    columns = ["repository", "tag", "digest", "policy", "expires_at", "can_delete_prior", "recycle"]
+    by_tag = tags.where(_any_of("tag", names) | _any_of("digest", digests))
+    untagged = images.where(_any_of("digest", digests)).join(tags, ["repository", "digest"], "left_anti")
+    return by_tag.select(*columns).unionByName(untagged.withColumn("tag", f.lit("")).select(*columns))
+
+
+def renewed_marks(found: DataFrame, policies: Policies, now: datetime) -> Iterator[Mark]:
+    """Assign their policies again to what has one; a date never comes nearer by it."""
+    for row in found.toLocalIterator():
+        values = row.asDict()
+        expires = values["expires_at"]
+        assigned = Assigned(
+            values["policy"],
+            None if expires is None else expires.replace(tzinfo=UTC),
+            values["can_delete_prior"],
+            values["recycle"],
+        )
+        target = Target(values["repository"], values["tag"], values["digest"])
+        before = Mark(target, assigned)
+        after = renewing(before, policies, now)
+        if after != before:
+            yield after
+
+
+def _path(repository: str | None) -> str | None:
+    return None if repository is None else without_host(repository)
+
+
+def _any_of(column: str, pairs: set[tuple[str | None, str]]) -> Column:
+    """Tell whether a row is one of those that are named, wherever its repository has no host."""
+    anywhere = sorted(name for path, name in pairs if path is None)
+    keys = sorted(f"{path} {name}" for path, name in pairs if path is not None)
+    path = f.regexp_replace("repository", "^library/", "")
+    return f.col(column).isin(anywhere) | f.concat_ws(" ", path, column).isin(keys)

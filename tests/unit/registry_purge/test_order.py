@@ -1,0 +1,77 @@
+"""The order of a purge is kept in the plan word for word, and stops what is not to be trusted."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from ebbtide.errors import MetadataError, PolicyError, SafetyStop
+from ebbtide.registry.model import Reference, Running
+from ebbtide.registry.purge.order import PurgeOrder, read_order
+from ebbtide.registry.purge.wanted import Named, Wanted
+from ebbtide.rules.images.policies import Policies
+from ebbtide.rules.images.reading import parse_policies
+from ebbtide.rules.instant import parse_instant
+
+NOW = parse_instant("2026-01-06")
+DIGEST = f"sha256:{'a' * 64}"
+POLICIES = parse_policies('{"assign": [{"repository": "*", "tag": "v.*", "policy": "Released"}]}')
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        PurgeOrder(Policies()),
+        PurgeOrder(POLICIES, Running((), NOW)),
+        PurgeOrder(
+            POLICIES,
+            Running((Reference("a", "v1"), Reference("b", None, DIGEST), Reference(None, None, DIGEST)), NOW),
+            timedelta(hours=3),
+            Wanted((Named("a", "v1"), Named("b", "", DIGEST)), 3600, "team/*", "v.*", untagged=True),
+        ),
+    ],
+)
+def test_an_order_is_read_back_as_it_was(order):
+    """What a plan keeps of its order says the same again."""
+    found = read_order(order.to_json())
+
+    assert order.hash == found.hash
+    assert order.running == found.running or set(order.running.references) == set(found.running.references)
+    assert (order.oldest_scan, order.wanted) == (found.oldest_scan, found.wanted)
+
+
+def test_other_policies_are_another_order():
+    """A change of the policies is seen by the hash."""
+    assert PurgeOrder(Policies()).hash != PurgeOrder(POLICIES).hash
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"policies": 1, "running": null, "wanted": null}'])
+def test_an_order_that_cannot_be_read_stops(text):
+    """A damaged order is an error and never an empty one."""
+    with pytest.raises(MetadataError):
+        read_order(text)
+
+
+@pytest.mark.parametrize(
+    ("running", "hours"), [(Running((), NOW, "the API was down"), 0), (Running((), NOW), 25)]
+)
+def test_a_running_scan_that_failed_or_is_too_old_stops_the_purge(running, hours):
+    """Not to know what runs is not to know that nothing does."""
+    with pytest.raises(SafetyStop, match="running scan"):
+        PurgeOrder(POLICIES, running).check_running(NOW + timedelta(hours=hours))
+
+
+def test_a_running_scan_without_a_time_is_of_the_time_of_the_plan():
+    """A list that says no time was made for this plan, and is too old a day later as any other."""
+    order = PurgeOrder(POLICIES, Running()).dated(NOW)
+
+    order.check_running(NOW + timedelta(hours=24))
+    with pytest.raises(SafetyStop):
+        order.check_running(NOW + timedelta(hours=24, microseconds=1))
+
+
+def test_a_pattern_that_is_none_is_refused():
+    """A bad pattern is found before anything is asked of the registry."""
+    with pytest.raises(PolicyError):
+        Wanted((), 3600, "*", "(").check()
