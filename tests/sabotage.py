@@ -21,6 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.sabotages_of_registries import SABOTAGES as OF_REGISTRIES
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = "src/ebbtide"
 FAST = (
@@ -408,6 +410,7 @@ SABOTAGES = (
         "if False:",
         BUCKET,
     ),
+    *(Sabotage(*one) for one in OF_REGISTRIES),
 )
 
 

@@ -34,6 +34,9 @@ NOT_SETTINGS = (
     "EBBTIDE_REGISTRY_USERNAME",
     "EBBTIDE_REGISTRY_PASSWORD",
     "EBBTIDE_REGISTRY_TOKEN",
+    "EBBTIDE_REGISTRY_LISTEN_TOKEN",
+    "EBBTIDE_KUBERNETES_TOKEN",
+    "EBBTIDE_KUBERNETES_CA",
 )
 """Variables that are about the call, not about the configuration."""
 _S3_CLASSES = frozenset(

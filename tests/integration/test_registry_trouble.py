@@ -26,8 +26,8 @@ TROUBLES = ("401", "429", "500", "hang")
 CONFIG = """
 [registry]
 retries = 2
-timeout = 1
-patience = 2
+timeout = 5
+patience = 60
 [deletes]
 tasks = 1
 """
@@ -60,7 +60,7 @@ class Scene:
             if len(passed) <= after:
                 return forward()
             if kind == "hang":
-                self._waiting.wait(20)
+                self._waiting.wait(60)
                 return Response(0, sent=None)
             headers = {"WWW-Authenticate": 'Basic realm="x"'} if kind == "401" else {"Retry-After": "0"}
             return Response(int(kind), headers, b"{}")

@@ -33,6 +33,10 @@ max_delete_fraction = 0.5        # a plan above this needs --override-breaker
 # grace_hours = 24               # how old an unreferenced object must be before it can go
 # clean_every = 7                # one run in so many lists everything
 
+[registry]
+# running = "pods.json"          # where every purge of a registry learns what runs; it must be there
+# oldest_scan_hours = 24         # what ran longer ago says nothing about what runs now
+
 [store]
 # endpoint = "http://127.0.0.1:8333"
 # region = "us-east-1"

@@ -1,0 +1,81 @@
+"""Ways to break what is done to registries: name, module, a text of it, what takes its place, tests."""
+
+from __future__ import annotations
+
+UNIT = ("tests/unit/registry_purge", "tests/unit/registry_inventory", "tests/unit/registry")
+ORACLE = ("tests/property/test_registry_equals_oracle.py",)
+WHOLE = ("tests/integration/test_registry_changes.py",)
+RECORDS = ("tests/contract/records",)
+
+SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
+    (
+        "an image goes without being in the bin",
+        "registry/purge/acting.py",
+        "entry = set_aside(self.registry, self.make_entry(items))",
+        "entry = self.make_entry(items)",
+        UNIT,
+    ),
+    (
+        "a tag is not read again before it goes",
+        "registry/purge/acting.py",
+        "        if now == item.digest:\n",
+        "        if now:\n",
+        UNIT,
+    ),
+    (
+        "what must stay keeps only its own row",
+        "registry/purge/acting.py",
+        "kept = next((item.kept for item in group if item.kept is not None), None)",
+        "kept = None",
+        UNIT,
+    ),
+    (
+        "a running scan is never too old",
+        "registry/purge/order.py",
+        "        if doubt:\n",
+        "        if False:\n",
+        UNIT,
+    ),
+    (
+        "a registry is not judged again before a wave",
+        "registry/purge/target.py",
+        'found = plan.join(now, ["address", "tag"]).where(differs)',
+        'found = plan.join(now, ["address", "tag"]).where(f.lit(False))',
+        WHOLE,
+    ),
+    (
+        "what people said of tags does not count",
+        "registry/purge/overlay.py",
+        'counts = f.coalesce(f.col("marked") & (stays | pinned) & _says_something(), f.lit(False))',
+        "counts = f.lit(False)",
+        WHOLE,
+    ),
+    (
+        "who deletes one image starts the purge of all",
+        "registry/purge/planning.py",
+        "verdicts = only_wanted(verdicts, otherwise, *asked)",
+        "verdicts = verdicts.where(f.lit(True))",
+        WHOLE,
+    ),
+    (
+        "what is found running is not renewed",
+        "registry/purge/renewing.py",
+        "        if after != before:\n",
+        "        if False:\n",
+        WHOLE,
+    ),
+    (
+        "everybody may do everything",
+        "registry/records/guarding.py",
+        "    _check(held, role, by, what)\n",
+        "    assert held is not None\n",
+        RECORDS,
+    ),
+    (
+        "a blob is counted for what goes",
+        "registry/evaluation/sizes.py",
+        "f.when(decision == Decision.RECYCLE, 1).when(decision == Decision.DELETE, 2).otherwise(0)",
+        "f.lit(0)",
+        ORACLE,
+    ),
+)
