@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from ebbtide.registry.recycling.listing import entries, read_entry
 from tests.services.bin_kit import tags_of, whole
 from tests.services.image_kit import Pushed, push_image, push_index
 
@@ -17,6 +16,7 @@ from ebbtide.registry.base import Registry, RegistrySpec
 from ebbtide.registry.client.image_layout import ImageLayout
 from ebbtide.registry.purge.acting import Remover, act_on_all, bin_entry
 from ebbtide.registry.purge.planned import Action, Planned, by_manifest
+from ebbtide.registry.recycling.listing import entries, read_entry
 from ebbtide.rules.images.policy import RECYCLE_BIN
 from ebbtide.store.base import DeleteResult
 
