@@ -10,7 +10,8 @@ import typer
 from ebbtide.cli.bucket_explain import explain_in_bucket
 from ebbtide.cli.bucket_plan import BucketChoice, RulesFile, RulesFrom
 from ebbtide.cli.console import AsJson, Master, Now, print_json, safe, say, table
-from ebbtide.cli.state import State, instant, is_bucket, lake_target
+from ebbtide.cli.image_explain import explain_in_registry
+from ebbtide.cli.state import State, instant, is_bucket, is_registry, lake_target
 from ebbtide.errors import NotFound
 from ebbtide.lake.burials import RunGraveyard
 from ebbtide.lake.explaining import Explanation, explain, explain_garbage
@@ -26,8 +27,11 @@ app = typer.Typer()
 @app.command("explain")
 def explain_object(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(help="lake:REPO or s3://BUCKET")],
-    item: Annotated[str, typer.Argument(help="A key, or in a lake also a physical address.")],
+    target: Annotated[str, typer.Argument(help="lake:REPO, s3://BUCKET or oci://HOST")],
+    item: Annotated[
+        str,
+        typer.Argument(help="A key; in a lake also an address; in a registry REPO:TAG or REPO@DIGEST."),
+    ],
     now: Now = None,
     rules_from: RulesFrom = None,
     rules_file: RulesFile = None,
@@ -38,9 +42,13 @@ def explain_object(
     Say why an object goes or stays.
 
     In a lake: every reference to it, and when each lapses. In a bucket: what the rules make of each of its
-    versions and uploads, as they are now, and what runs have done to those that were there.
+    versions and uploads, as they are now, and what runs have done to those that were there. In a registry:
+    what the policies make of an image and its names, as of the last scan.
     """
     state: State = context.obj
+    if is_registry(target):
+        explain_in_registry(state, target, item, now, as_json=as_json)
+        return
     if is_bucket(target):
         choice = BucketChoice(rules_from, rules_file)
         explain_in_bucket(state, target, item, choice, instant(now, state.clock), as_json=as_json)

@@ -10,6 +10,7 @@ from ebbtide.cli.console import AsJson, Now, print_json, safe, say, table
 from ebbtide.cli.image_marking import Ref
 from ebbtide.cli.registry_plan import RunningImages, purge_order
 from ebbtide.cli.state import State
+from ebbtide.registry.client.address import registry_address
 from ebbtide.registry.client.image_ref import image_ref
 from ebbtide.registry.lines import plain_judgement
 from ebbtide.registry.model import Judgement
@@ -32,7 +33,18 @@ def explain(
     """Say why an image and its names go or stay, and which rules are about them, as of the last scan."""
     state: State = context.obj
     state.now_override = now or state.now_override
-    explained = explained_ref(state, ref, running)
+    _tell(explained_ref(state, ref, running), as_json=as_json)
+
+
+def explain_in_registry(state: State, target: str, name: str, now: str | None, *, as_json: bool) -> None:
+    """Explain the image of this name in a registry, for `ebb explain`."""
+    state.now_override = now or state.now_override
+    registry = registry_address(target)
+    slashes = "/" if registry.startswith("oci://") else "//"
+    _tell(explained_ref(state, f"{registry}{slashes}{name}", None), as_json=as_json)
+
+
+def _tell(explained: Explained, *, as_json: bool) -> None:
     if as_json:
         plain = [plain_judgement(one) for one in explained.judgements]
         print_json({"judgements": plain, "rules": explained.rules})

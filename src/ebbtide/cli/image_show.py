@@ -16,6 +16,7 @@ from ebbtide.cli.state import State
 from ebbtide.registry.client.image_ref import image_ref
 from ebbtide.registry.lines import plain_judgement
 from ebbtide.registry.model import Image
+from ebbtide.registry.purge.renewing import FOUND_RUNNING
 from ebbtide.rules.instant import format_instant
 
 app = typer.Typer()
@@ -31,15 +32,19 @@ def show(context: typer.Context, ref: Ref, now: Now = None, as_json: AsJson = Fa
     image = image_ref(ref)
     uid = state.registry_shop(image.registry).uid
     entries = list(islice(state.image_records.log(uid, subject=image.name), _MOST_ENTRIES))
+    seen = next((entry.at for entry in entries if entry.what == FOUND_RUNNING), None)
     if as_json:
         plain = [plain_judgement(one) for one in explained.judgements]
         log = [plain_entry(entry) for entry in entries]
-        print_json({**plain_image(explained.image), "judgements": plain, "log": log})
+        known = plain_image(explained.image) | {"last_seen_running": seen}
+        print_json({**known, "judgements": plain, "log": log})
         return
     for name, value in plain_image(explained.image).items():
         if value not in (None, [], ""):
             text = format_instant(value) if isinstance(value, datetime) else value
             say(f"  {name.replace('_', ' ')}: {safe(text)}")
+    if seen is not None:
+        say(f"  last seen running: {format_instant(seen)}")
     show_explained(explained)
     for entry in entries:
         refused = f" [yellow]refused: {safe(entry.refused)}[/yellow]" if entry.refused else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -14,6 +15,7 @@ from ebbtide.engine.deleting import Attempt, Deleter
 from ebbtide.engine.fencing import unfenced_afterwards
 from ebbtide.engine.freezing import FreezeOptions, OnStep, Subject, make_plan, no_step
 from ebbtide.engine.layout import RunFolder, run_folder
+from ebbtide.errors import EbbtideError
 from ebbtide.ledger.actors import SYSTEM
 from ebbtide.ledger.locks import target_lock
 from ebbtide.ledger.runs import RunState
@@ -25,7 +27,7 @@ from ebbtide.registry.purge.emptying import BinActor, BinPlanner, BinTarget
 from ebbtide.registry.purge.looking import Looker
 from ebbtide.registry.purge.order import PurgeOrder, read_order
 from ebbtide.registry.purge.planning import RegistryPlanner
-from ebbtide.registry.purge.renewing import found_running, renewed_marks
+from ebbtide.registry.purge.renewing import FOUND_RUNNING, found_running, renewed_marks
 from ebbtide.registry.purge.shop import RegistryShop
 from ebbtide.registry.purge.target import RegistryTarget
 from ebbtide.registry.recycling.discarding import OwnCollector
@@ -72,7 +74,7 @@ def plan_registry(
         running = dated.running
         assert running is not None  # noqa: S101 - the planner asks only where something is known to run
         marks = list(renewed_marks(found_running(images, tags, running), dated.policies, now))
-        shop.records.put_marks(shop.uid, marks, SYSTEM, "found running")
+        shop.records.put_marks(shop.uid, marks, SYSTEM, FOUND_RUNNING)
         return len(marks)
 
     def probe(repositories: list[str]) -> dict[str, Capabilities]:
@@ -159,24 +161,33 @@ def apply_registry(
     ):
         if shop.ledger.run(manifest.run_id).state is not RunState.SUCCEEDED:
             check_registry(shop, manifest, options)
-        applied = apply_plan(
-            spark,
-            shop.root,
-            shop.ledger,
-            manifest,
-            target,
-            clock=shop.clock,
-            options=options,
-            on_progress=on_progress,
-            on_step=on_step,
-        )
-    if not applied.already_applied:
-        free_layouts(spark, shop, manifest)
-        done = ", ".join(f"{tally.objects} {name}" for name, tally in sorted(applied.outcomes.items()))
-        shop.records.note_purge(
-            shop.uid, manifest.run_id, f"{manifest.collector}: {done or 'nothing'}", SYSTEM
-        )
+        try:
+            applied = apply_plan(
+                spark,
+                shop.root,
+                shop.ledger,
+                manifest,
+                target,
+                clock=shop.clock,
+                options=options,
+                on_progress=on_progress,
+                on_step=on_step,
+            )
+        except EbbtideError as broken:
+            _note(shop, manifest, f"{broken.what} ({broken.why})")
+            raise
+        finally:
+            shutil.rmtree(run_folder(shop.root, manifest.run_id).scratch, ignore_errors=True)
+        if not applied.already_applied:
+            free_layouts(spark, shop, manifest)
+            done = ", ".join(f"{tally.objects} {name}" for name, tally in sorted(applied.outcomes.items()))
+            _note(shop, manifest, done or "nothing")
     return applied
+
+
+def _note(shop: RegistryShop, manifest: Manifest, what: str) -> None:
+    """Write into the log what the purge did (requirement 10.0); the outcomes have every image."""
+    shop.records.note_purge(shop.uid, manifest.run_id, f"{manifest.collector}: {what}", SYSTEM)
 
 
 def free_layouts(spark: SparkSession, shop: RegistryShop, manifest: Manifest) -> None:

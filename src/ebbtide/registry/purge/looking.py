@@ -86,7 +86,7 @@ class Looker:
 
     def marks(self, folder: Path) -> DataFrame:
         """Read what people have assigned."""
-        return tabled(self.spark, MARKS, map(_mark_row, self.records.marks(self.uid)), folder)
+        return tabled(self.spark, MARKS, map(mark_row, self.records.marks(self.uid)), folder)
 
     def verdicts(
         self, order: PurgeOrder, now: datetime, repositories: list[str], folder: RunFolder
@@ -148,7 +148,8 @@ def _event_row(event: Event) -> dict[str, Any]:
     }
 
 
-def _mark_row(mark: Mark) -> dict[str, Any]:
+def mark_row(mark: Mark) -> dict[str, Any]:
+    """Write a mark as a row of MARKS."""
     assigned, quarantine = mark.assigned, mark.quarantine
     return {
         "repository": mark.target.repository,

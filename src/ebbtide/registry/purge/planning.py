@@ -54,13 +54,20 @@ class RegistryPlanner:
         verdicts = self.judge(look, folder)
         self.on_step("verdicts written")
         place = folder.scratch / "standings"
-        warnings = (*look.warnings, *self.write_standings(verdicts, look.snapshot.tags, place))
+        unable = self.write_standings(verdicts, look.snapshot.tags, place)
+        warnings = (*self._unknown_running(), *look.warnings, *unable)
         self.on_step("standings written")
         read = {"repositories": look.repositories, "manifests": look.images, "tags": look.tags}
         read |= {"manifests_read": look.read}
         snapshot = read | ({"renewed": renewed} if self.order.running is not None else {})
         known = look.images + look.tags if self.order.wanted is not None else None
         return Decided(Layers(place), snapshot, warnings, known, without_buried=True, in_order=True)
+
+    def _unknown_running(self) -> tuple[str, ...]:
+        """Warn that nothing is known of what runs, unless somebody said it."""
+        if self.order.running is not None or self.order.wanted is not None:
+            return ()
+        return ("nothing is known of what runs, so that nothing is held by it; add --running",)
 
     def renew_running(self, look: Scanned, folder: RunFolder) -> int:
         """Assign again the policies of what runs (scenario 5.0)."""

@@ -15,6 +15,9 @@ from ebbtide.registry.references import without_host
 from ebbtide.rules.images.policies import Policies
 from ebbtide.rules.images.policy import Assigned
 
+FOUND_RUNNING = "found running"
+"""What the log says of an image that was renewed: when it was last seen running."""
+
 
 def found_running(images: DataFrame, tags: DataFrame, running: Running) -> DataFrame:
     """
