@@ -87,7 +87,7 @@ def test_a_plan_stops_at_damaged_metadata(lake, kind):
     assert 5 == lake.plan().summary.due.objects
 
 
-@pytest.mark.parametrize("kind", ["range", "metarange"])
+@pytest.mark.parametrize("kind", ["range", pytest.param("metarange", marks=pytest.mark.long)])
 def test_an_apply_stops_at_damaged_new_metadata(lake, kind):
     """Metadata written after the plan is read at apply; while it is damaged, nothing is deleted."""
     manifest = lake.plan()

@@ -165,6 +165,7 @@ def test_a_bucket_that_cannot_be_read_stops_the_plan(scene, monkeypatch):
     assert [] == scene.shop.ledger.runs()
 
 
+@pytest.mark.long
 def test_a_plan_warns_of_null_versions_that_its_markers_replace(scene):
     """In a suspended bucket an expiration destroys a null version that no row of the plan names."""
     for status in ("Suspended", "Enabled", "Suspended"):

@@ -46,7 +46,7 @@ def flip(file):
     file.write_bytes(bytes(data))
 
 
-@pytest.mark.parametrize("what", ["references", "current"])
+@pytest.mark.parametrize("what", ["references", pytest.param("current", marks=pytest.mark.long)])
 def test_what_is_damaged_or_gone_is_made_again(lake, what):
     """A plan over a damaged memory is the plan of a full run."""
     lake.plan()

@@ -63,6 +63,7 @@ def test_what_came_to_be_needed_again_is_left_alone(lake):
     assert "at the head of branch old" in lake.outcomes(manifest)[second][1]
 
 
+@pytest.mark.long
 def test_other_rules_make_a_plan_stale(lake):
     """A plan made by rules that were changed since is not applied."""
     manifest = lake.plan_retention()

@@ -80,6 +80,7 @@ def test_spark_equals_the_oracle(spark, number):
     assert {"index", "subject", "tag", "running:", "pinned", "nothing", "unknown", "quarantine"} <= kinds
 
 
+@pytest.mark.long
 def test_a_scan_that_cannot_be_trusted_keeps_everything(spark, tmp_path):
     """With a scan of what runs that is too old nothing goes, by way of Parquet as by any other."""
     world = registry_world(DOCUMENTS[1], range(20))
@@ -91,6 +92,7 @@ def test_a_scan_that_cannot_be_trusted_keeps_everything(spark, tmp_path):
     assert ("the running scan is too old",) in {words for *_, words in expected.values()}
 
 
+@pytest.mark.long
 def test_a_long_chain_of_indexes_comes_to_its_end(spark):
     """What a tag says reaches the last of many indexes inside each other, and what runs there the first."""
     tags = (Tag("v1", days_after(NOW, -1)),)
