@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from tests.services.bin_kit import tags_of, whole
@@ -150,6 +151,17 @@ def test_scenario_3_0_and_requirement_9_0_deletes_by_hand_respect_pins(place):
     assert {"v1", "build-2", "other", "expired"} == set(place.tags())
 
 
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """Put the machine into another time zone, which must not matter."""
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("elsewhere")
 def test_scenario_5_0_what_is_found_running_is_renewed(place):
     """An image that runs gets its policy anew at every purge, with the dates that the seed means."""
     place.policies({"policies": [{"name": "Released", "months": 6, "can_delete_prior": False}]})

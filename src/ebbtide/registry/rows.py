@@ -17,7 +17,7 @@ def tag_of(row: Row) -> Tag:
     return Tag(
         row["tag"],
         _utc(row["moved_at"]),
-        _assigned(row),
+        assigned_of(row),
         delete_requested=bool(row["delete_requested"]),
         seen_at=_utc(row["seen_at"]),
     )
@@ -36,14 +36,15 @@ def image_of(row: Row, tags: tuple[Tag, ...] = ()) -> Image:
         seen_at=_utc(row["seen_at"]),
         untagged_since=_utc(row["untagged_since"]),
         quarantine=Quarantine(QuarantineState(state), _utc(row["quarantine_since"])) if state else None,
-        assigned=_assigned(row),
+        assigned=assigned_of(row),
         delete_requested=bool(row["delete_requested"]),
         media_type=row["media_type"],
         size=(row["size"] or 0) + sum(blob["size"] or 0 for blob in row["blobs"] or ()),
     )
 
 
-def _assigned(row: Row) -> Assigned:
+def assigned_of(row: Row) -> Assigned:
+    """Read what was assigned to a tag or manifest."""
     return Assigned(row["policy"], _utc(row["expires_at"]), row["can_delete_prior"], row["recycle"])
 
 

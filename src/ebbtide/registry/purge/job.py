@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -15,7 +16,7 @@ from ebbtide.engine.deleting import Attempt, Deleter
 from ebbtide.engine.fencing import unfenced_afterwards
 from ebbtide.engine.freezing import FreezeOptions, OnStep, Subject, make_plan, no_step
 from ebbtide.engine.layout import RunFolder, run_folder
-from ebbtide.errors import EbbtideError
+from ebbtide.errors import EbbtideError, NotFound
 from ebbtide.ledger.actors import SYSTEM
 from ebbtide.ledger.locks import target_lock
 from ebbtide.ledger.runs import RunState
@@ -179,7 +180,8 @@ def apply_registry(
         finally:
             shutil.rmtree(run_folder(shop.root, manifest.run_id).scratch, ignore_errors=True)
         if not applied.already_applied:
-            free_layouts(spark, shop, manifest)
+            if manifest.collector == PURGE:
+                free_layouts(spark, shop, manifest)
             done = ", ".join(f"{tally.objects} {name}" for name, tally in sorted(applied.outcomes.items()))
             _note(shop, manifest, done or "nothing")
     return applied
@@ -202,7 +204,8 @@ def free_layouts(spark: SparkSession, shop: RegistryShop, manifest: Manifest) ->
         plan = PLAN.read(spark, run_folder(shop.root, manifest.run_id).plan)
         named = plan.select(f.substring_index("address", "@", 1).alias("repository")).distinct()
         for row in named.toLocalIterator():
-            registry.remove_unneeded_blobs(row.repository, system_clock() - _YOUNG)
+            with suppress(NotFound):
+                registry.remove_unneeded_blobs(row.repository, system_clock() - _YOUNG)
 
 
 def _target(shop: RegistryShop, manifest: Manifest, on_progress: OnProgress) -> Target:

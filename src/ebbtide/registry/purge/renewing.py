@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
@@ -12,8 +12,8 @@ from ebbtide.registry.model import Running
 from ebbtide.registry.records.marking import renewing
 from ebbtide.registry.records.model import Mark, Target
 from ebbtide.registry.references import without_host
+from ebbtide.registry.rows import assigned_of
 from ebbtide.rules.images.policies import Policies
-from ebbtide.rules.images.policy import Assigned
 
 FOUND_RUNNING = "found running"
 """What the log says of an image that was renewed: when it was last seen running."""
@@ -35,16 +35,10 @@ def found_running(images: DataFrame, tags: DataFrame, running: Running) -> DataF
 
 def renewed_marks(found: DataFrame, policies: Policies, now: datetime) -> Iterator[Mark]:
     """Assign their policies again to what has one; a date never comes nearer by it."""
-    for row in found.toLocalIterator():
-        values = row.asDict()
-        expires = values["expires_at"]
-        assigned = Assigned(
-            values["policy"],
-            None if expires is None else expires.replace(tzinfo=UTC),
-            values["can_delete_prior"],
-            values["recycle"],
-        )
-        target = Target(values["repository"], values["tag"], values["digest"])
+    # By Arrow, for rows of Spark have times without a zone, in that of the machine.
+    for row in found.toArrow().to_pylist():
+        target = Target(row["repository"], row["tag"], row["digest"])
+        assigned = assigned_of(row)
         before = Mark(target, assigned)
         after = renewing(before, policies, now)
         if after != before:
