@@ -26,7 +26,7 @@ TROUBLES = ("401", "429", "500", "hang")
 CONFIG = """
 [registry]
 retries = 2
-timeout = 5
+timeout = {timeout}
 patience = 60
 [deletes]
 tasks = 1
@@ -43,7 +43,11 @@ class Scene:
         self.target = f"oci://{host}/{self.repository}"
         self.digests = set()
         self._waiting = threading.Event()
-        (ebb.folder / "ebbtide.toml").write_text(CONFIG)
+        self.wait_for(60)
+
+    def wait_for(self, seconds):
+        """Give the registry so long to answer; only who meets one that hangs is not patient."""
+        (self.ebb.folder / "ebbtide.toml").write_text(CONFIG.format(timeout=seconds))
 
     def fill(self):
         """Push images that differ."""
@@ -53,6 +57,7 @@ class Scene:
 
     def trouble(self, kind, when, after=0):
         """Fail at the requests of a kind, once so many of them have passed."""
+        self.wait_for(5 if kind == "hang" else 60)
         passed = []
 
         def answer(_request, forward):
@@ -69,6 +74,7 @@ class Scene:
 
     def settle(self):
         """Make no more trouble."""
+        self.wait_for(60)
         self._waiting.set()
         self.proxy.clear()
         self._waiting = threading.Event()
