@@ -90,7 +90,7 @@ def test_setting_aside(copies):
         assert ("v1",) == read_entry(real, "app", digest).tag_names
         assert [] == leftovers(real, BIN)
 
-    assert crash_everywhere(copy, act) > 8
+    assert crash_everywhere(copy, act) > 5
 
 
 def test_setting_aside_again(copies):
@@ -116,7 +116,7 @@ def test_setting_aside_again(copies):
         assert {} == tags_of(real, BIN)
         assert [] == list(real.untagged(BIN))
 
-    assert crash_everywhere(copy, act) > 4
+    assert crash_everywhere(copy, act) > 2
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def test_restoring(copies):
             {d for digest in others for d in closure_of(real, BIN, digest).digests}
         )
 
-    assert crash_everywhere(copy, act) > 20
+    assert crash_everywhere(copy, act) > 18
 
 
 def test_discarding(copies):

@@ -48,7 +48,11 @@ def _frame(spark: SparkSession, table: Any, schema: Any) -> DataFrame:
 def mapped(
     rows: DataFrame, mapper: Mapper, schema: str, arrow: Any, *, few: int = FEW, tasks: int = 0
 ) -> DataFrame:
-    """Send rows through a function, dealt over tasks if a number is given; few are sent through it here."""
+    """
+    Send rows through a function, dealt over tasks if a number is given; few are sent through it here.
+
+    To see whether they are few, rows are worked out: they must not ask the registry themselves.
+    """
     with own_errors():
         found = few_of(rows, few)
         if found is not None:
@@ -78,12 +82,9 @@ class Steps:
         return mapped(rows, asker, schema, answers, few=self.limits.few, tasks=self.tasks)
 
     def written(self, step: str, name: str, rows: DataFrame) -> DataFrame:
-        """Work rows out, keep them in a file, and give them as they are there; few are kept in memory."""
+        """Work rows out, once, keep them in a file, and give them as they are there."""
+        place = (self.scratch / name).absolute().as_uri()
         with own_errors(), watch(self.spark, step, self.on_progress):
-            few = few_of(rows, self.limits.few)
-            if few is not None:
-                return _frame(self.spark, few, rows.schema)
-            place = (self.scratch / name).absolute().as_uri()
             rows.write.parquet(place)
         return self.spark.read.schema(rows.schema).parquet(place)
 

@@ -9,31 +9,55 @@ needs is stored, because it is the same stored blob that the target gets.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
-from ebbtide.errors import MetadataError, NotFound
+from ebbtide.errors import MetadataError, NotFound, StoreError
 from ebbtide.registry.base import Descriptor, Registry
 from ebbtide.registry.recycling.closure import Closure, may_be_elsewhere
 
+_UNKNOWN_BLOB = "BLOB_UNKNOWN"
+_WAITS = (0.1, 0.5, 2.0)
 Naming = Callable[[str], str]
 """Says under which reference a manifest of this digest is written."""
 
 
-def bring(registry: Registry, closure: Closure, source: str, target: str, naming: Naming) -> None:
-    """Bring all that an image needs into another repository, what is needed before what needs it."""
-    for blob in closure.blobs:
-        _bring_blob(registry, blob, source, target)
-    for manifest in closure.manifests:
-        registry.put_manifest(target, naming(manifest.digest), manifest)
+def bring(
+    registry: Registry,
+    closure: Closure,
+    source: str,
+    target: str,
+    naming: Naming,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """
+    Bring all that an image needs into another repository, what is needed before what needs it.
+
+    Images that share a layer may be brought at the same time, and while a registry writes down that it has a
+    blob, it may for a moment not know it: then it is tried again.
+    """
+    for wait in (*_WAITS, None):
+        for blob in closure.blobs:
+            _bring_blob(registry, blob, source, target)
+        try:
+            for manifest in closure.manifests:
+                registry.put_manifest(target, naming(manifest.digest), manifest)
+        except StoreError as broken:
+            if wait is None or _UNKNOWN_BLOB not in str(broken):
+                raise
+            sleep(wait)
+        else:
+            return
 
 
 def _bring_blob(registry: Registry, blob: Descriptor, source: str, target: str) -> None:
-    if registry.mount_blob(target, blob.digest, source):
+    # One that is there is left alone: to mount it again would disturb who reads it.
+    if _has_blob(registry, blob, target) or registry.mount_blob(target, blob.digest, source):
         return
     try:
         size = registry.blob_size(source, blob.digest)
     except NotFound:
-        if may_be_elsewhere(blob) or _has_blob(registry, blob, target):
+        if may_be_elsewhere(blob):
             return
         raise MetadataError(
             f"an image in {source} is not whole",
