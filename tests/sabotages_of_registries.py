@@ -53,7 +53,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "who deletes one image starts the purge of all",
         "registry/purge/planning.py",
-        "verdicts = only_wanted(verdicts, otherwise, *asked)",
+        "verdicts = weighing.only_wanted(verdicts)",
         "verdicts = verdicts.where(f.lit(True))",
         WHOLE,
     ),

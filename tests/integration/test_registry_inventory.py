@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 FAR = parse_instant("2100-01-01")
 """Later than any push that a test makes, so that events are older than their scan."""
 DAY = timedelta(days=1)
-FEW = Limits(tasks_a_core=1, threads=4, few=0)
+FEW = Limits(tasks_a_core=1, threads=4)
 POLICIES = read_policies({"assign": [{"repository": "team/*", "tag": "v.*", "policy": "Released"}]})
 OTHERS = read_policies({"policies": [{"name": "Default", "days": 99}, {"name": "Untagged", "days": 7}]})
 SCHEMA_1 = "application/vnd.docker.distribution.manifest.v1+prettyjws"

@@ -40,23 +40,16 @@ def judged(
     running: Running | None = None,
     oldest_scan: timedelta = OLDEST_SCAN,
     *,
+    count: int,
     scratch: Path,
-    few: int = FEW,
 ) -> DataFrame:
-    """Judge every manifest and tag: images and tags in, verdicts out."""
-    rows = _few_rows(IMAGES.check(images), few)
-    named = None if rows is None else _few_rows(TAGS.check(tags), few)
-    if rows is None or named is None:
+    """Judge every manifest and tag: images and tags in, verdicts out; `count` is how many there are."""
+    if count > FEW:
         return evaluate(images, tags, policies, now, running, oldest_scan, scratch=scratch)
+    rows, named = (table.toArrow().to_pylist() for table in (IMAGES.check(images), TAGS.check(tags)))
     found = judged_rows(rows, named, policies, now, running, oldest_scan)
     schema = to_arrow_schema(VERDICTS.schema, timezone="UTC")
     return VERDICTS.check(images.sparkSession.createDataFrame(pa.Table.from_pylist(found, schema)))
-
-
-def _few_rows(table: DataFrame, few: int) -> list[Row] | None:
-    """Give the rows of a table, None if there are too many."""
-    found: list[Row] = table.limit(few + 1).toArrow().to_pylist()
-    return found if len(found) <= few else None
 
 
 def judged_rows(

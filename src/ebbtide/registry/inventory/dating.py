@@ -23,7 +23,6 @@ from ebbtide.registry.inventory.clocks import (
 from ebbtide.registry.inventory.columns import ASSIGNED_ARROW, FOUND_ARROW, UTC_TIME
 from ebbtide.registry.inventory.events import PUSH
 from ebbtide.registry.inventory.manifests import KEY
-from ebbtide.registry.inventory.steps import FEW, mapped
 from ebbtide.registry.tables import IMAGES, TAGS
 from ebbtide.rules.images.policies import Policies
 from ebbtide.rules.images.policy import UNTAGGED, Assigned
@@ -60,7 +59,6 @@ def dated_tags(
     scanned: Mapping[str, datetime],
     policies: Policies,
     now: datetime,
-    few: int = FEW,
 ) -> DataFrame:
     """Give the table TAGS for tags that were found; `scanned` is when each repository was last scanned."""
     before = earlier.select(
@@ -71,8 +69,7 @@ def dated_tags(
     rows = tags.join(before, ["repository", "tag"], "left").join(newest, ["repository", "tag"], "left")
     told = f.when(f.col("push.digest") == f.col("digest"), f.col("push.at"))
     dater = _TagDater(dict(scanned), policies, now)
-    dated = rows.withColumn("pushed", told).drop("push")
-    return mapped(dated, dater, _spark_schema(TAGS, _TAGS_ARROW), _TAGS_ARROW, few=few)
+    return rows.withColumn("pushed", told).drop("push").mapInArrow(dater, _spark_schema(TAGS, _TAGS_ARROW))
 
 
 def dated_images(
@@ -85,7 +82,6 @@ def dated_images(
     held: frozenset[str],
     policies: Policies,
     now: datetime,
-    few: int = FEW,
 ) -> DataFrame:
     """Give the table IMAGES for manifests that are there; in the repositories that are held all stay."""
     times = ["pushed_at", "seen_at", "untagged_since"]
@@ -93,7 +89,7 @@ def dated_images(
     facts = _facts(found, tags, earlier_tags, events)
     rows = found.join(facts, KEY, "left").join(before, KEY, "left")
     dater = _ImageDater(held, policies, now)
-    return mapped(rows, dater, _spark_schema(IMAGES, _IMAGES_ARROW), _IMAGES_ARROW, few=few)
+    return rows.mapInArrow(dater, _spark_schema(IMAGES, _IMAGES_ARROW))
 
 
 def _facts(found: DataFrame, tags: DataFrame, earlier_tags: DataFrame, events: DataFrame) -> DataFrame:

@@ -98,7 +98,7 @@ def scan(
         done = _scan(
             steps, folder, policies, earlier, events, repositories, allow_empty=allow_empty, clock=clock
         )
-        shutil.rmtree(steps.scratch, ignore_errors=True)
+        shutil.rmtree(steps.scratch)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -218,15 +218,7 @@ def _write(
 ) -> Snapshot:
     """Date all that was found, add what is known of other repositories, and write the snapshot."""
     scanned = {} if earlier is None else dict(earlier.scanned)
-    tags = dated_tags(
-        found.tags,
-        before.tags,
-        before.events,
-        scanned=scanned,
-        policies=policies,
-        now=now,
-        few=steps.limits.few,
-    )
+    tags = dated_tags(found.tags, before.tags, before.events, scanned=scanned, policies=policies, now=now)
     images = dated_images(
         found.manifests,
         found.tags,
@@ -236,7 +228,6 @@ def _write(
         held=found.held,
         policies=policies,
         now=now,
-        few=steps.limits.few,
     )
     images, tags = IMAGES.check(images), TAGS.check(tags)
     if earlier is not None and not scope.whole:

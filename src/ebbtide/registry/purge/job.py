@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
 from ebbtide.engine.applying import Applied, ApplyOptions, Target, apply_plan, check_plan
 from ebbtide.engine.deleting import Attempt, Deleter
@@ -28,9 +27,9 @@ from ebbtide.registry.purge.emptying import BinActor, BinPlanner, BinTarget
 from ebbtide.registry.purge.looking import Looker
 from ebbtide.registry.purge.order import PurgeOrder, read_order
 from ebbtide.registry.purge.planning import RegistryPlanner
-from ebbtide.registry.purge.renewing import FOUND_RUNNING, found_running, renewed_marks
+from ebbtide.registry.purge.renewing import FOUND_RUNNING, renewed_marks
 from ebbtide.registry.purge.shop import RegistryShop
-from ebbtide.registry.purge.target import RegistryTarget
+from ebbtide.registry.purge.target import RegistryTarget, planned_repositories
 from ebbtide.registry.recycling.discarding import OwnCollector
 from ebbtide.rules.images.policy import RECYCLE_BIN
 from ebbtide.rules.instant import system_clock
@@ -71,10 +70,8 @@ def plan_registry(
     dated.check_running(now)
     looker = looker_of(shop, spark, on_progress)
 
-    def renew(images: DataFrame, tags: DataFrame) -> int:
-        running = dated.running
-        assert running is not None  # noqa: S101 - the planner asks only where something is known to run
-        marks = list(renewed_marks(found_running(images, tags, running), dated.policies, now))
+    def renew(found: DataFrame) -> int:
+        marks = list(renewed_marks(found, dated.policies, now))
         shop.records.put_marks(shop.uid, marks, SYSTEM, FOUND_RUNNING)
         return len(marks)
 
@@ -202,10 +199,9 @@ def free_layouts(spark: SparkSession, shop: RegistryShop, manifest: Manifest) ->
         if not isinstance(registry, OwnCollector):
             return
         plan = PLAN.read(spark, run_folder(shop.root, manifest.run_id).plan)
-        named = plan.select(f.substring_index("address", "@", 1).alias("repository")).distinct()
-        for row in named.toLocalIterator():
+        for repository in planned_repositories(plan):
             with suppress(NotFound):
-                registry.remove_unneeded_blobs(row.repository, system_clock() - _YOUNG)
+                registry.remove_unneeded_blobs(repository, system_clock() - _YOUNG)
 
 
 def _target(shop: RegistryShop, manifest: Manifest, on_progress: OnProgress) -> Target:

@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.engine.layout import RunFolder
 from ebbtide.registry.base import RegistrySpec
-from ebbtide.registry.evaluation.judging import judged
 from ebbtide.registry.inventory.columns import EVENTS
 from ebbtide.registry.inventory.scanning import Scanned, scan
 from ebbtide.registry.inventory.snapshots import (
@@ -30,7 +29,7 @@ from ebbtide.registry.inventory.snapshots import (
 from ebbtide.registry.purge.order import PurgeOrder
 from ebbtide.registry.purge.overlay import with_marks
 from ebbtide.registry.purge.tabled import tabled
-from ebbtide.registry.purge.wanted import with_wanted
+from ebbtide.registry.purge.weighing import Weighing
 from ebbtide.registry.records.model import Event, Mark
 from ebbtide.registry.records.model import Snapshot as Recorded
 from ebbtide.registry.records.records import ImageRecords
@@ -59,9 +58,8 @@ class Looker:
 
     def look(self, policies: Policies, scratch: Path, *, allow_empty: bool = False) -> Scanned:
         """Scan the registry and make what was found the current snapshot."""
-        before, last = self._earlier()
-        noted = _Noted(self.records, self.uid, last)
         recorded = self.records.snapshot(self.uid)
+        noted = self._noted(recorded)
         # Who has just removed the last image need not wonder that there is none.
         expected = recorded is not None and self.purged_since(recorded.scanned_at)
         # By the machine's clock: an injected one may stand still, and names must not come twice.
@@ -71,7 +69,7 @@ class Looker:
             self.spec,
             snapshot_folder(self.root, self.uid, name),
             policies=policies,
-            earlier=before,
+            earlier=self._earlier(recorded),
             events=tabled(self.spark, EVENTS, noted.rows(), scratch / "events"),
             allow_empty=allow_empty or expected,
             clock=self.clock,
@@ -92,15 +90,15 @@ class Looker:
         self, order: PurgeOrder, now: datetime, repositories: list[str], folder: RunFolder
     ) -> DataFrame:
         """Scan some repositories again, for this moment alone, and judge what is there as a plan would."""
-        before, last = self._earlier()
+        recorded = self.records.snapshot(self.uid)
+        noted = self._noted(recorded)
         place = folder.scratch / snapshot_name(system_clock())
-        noted = _Noted(self.records, self.uid, last)
         done = scan(
             self.spark,
             self.spec,
             place / "scan",
             policies=order.policies,
-            earlier=before,
+            earlier=self._earlier(recorded),
             events=tabled(self.spark, EVENTS, noted.rows(), place / "events"),
             repositories=repositories if len(repositories) <= _MOST_NAMED else None,
             # What the first waves have removed is gone, and may have been all that there was.
@@ -112,17 +110,17 @@ class Looker:
         images = done.snapshot.images.join(names, "repository", "left_semi")
         tags = done.snapshot.tags.join(names, "repository", "left_semi")
         marked = with_marks(images, tags, self.marks(place / "marks"))
-        asked = with_wanted(*marked, order.wanted, now)
-        return judged(*asked, order.policies, now, order.running, order.oldest_scan, scratch=place / "judged")
+        return Weighing(order, now, *marked, done.images + done.tags, place).verdicts()
 
-    def _earlier(self) -> tuple[Snapshot | None, int]:
+    def _earlier(self, recorded: Recorded | None) -> Snapshot | None:
         """Read the current snapshot; one that is recorded and cannot be read stops the run."""
-        recorded = self.records.snapshot(self.uid)
         if recorded is None:
-            return None, 0
-        return read_snapshot(
-            self.spark, snapshot_folder(self.root, self.uid, recorded.folder)
-        ), recorded.last_event
+            return None
+        return read_snapshot(self.spark, snapshot_folder(self.root, self.uid, recorded.folder))
+
+    def _noted(self, recorded: Recorded | None) -> _Noted:
+        """Give the notifications that are not in the current snapshot yet."""
+        return _Noted(self.records, self.uid, 0 if recorded is None else recorded.last_event)
 
 
 class _Noted:

@@ -14,13 +14,14 @@ from ebbtide.engine.freezing import Decided, OnStep, no_step
 from ebbtide.engine.layers import Layers
 from ebbtide.engine.layout import RunFolder
 from ebbtide.registry.base import Capabilities
-from ebbtide.registry.evaluation.judging import judged
 from ebbtide.registry.inventory.scanning import Scanned
 from ebbtide.registry.purge.abilities import unable, unable_alone
 from ebbtide.registry.purge.order import PurgeOrder
 from ebbtide.registry.purge.overlay import with_marks
+from ebbtide.registry.purge.renewing import found_running
 from ebbtide.registry.purge.standings import names_alone, registry_standings
-from ebbtide.registry.purge.wanted import GOES, only_wanted, with_wanted
+from ebbtide.registry.purge.wanted import GOES
+from ebbtide.registry.purge.weighing import Weighing
 from ebbtide.registry.tables import VERDICTS
 from ebbtide.tables.contracts import STANDINGS
 from ebbtide.tables.progress import OnProgress, no_progress, watch
@@ -40,7 +41,7 @@ class RegistryPlanner:
     """Scans the registry, and records what it found."""
     marks: Callable[[Path], DataFrame]
     """Reads what people have assigned."""
-    renew: Callable[[DataFrame, DataFrame], int]
+    renew: Callable[[DataFrame], int]
     """Assigns again the policies of what runs, and says of how many."""
     probe: Probe
     on_progress: OnProgress = no_progress
@@ -54,8 +55,11 @@ class RegistryPlanner:
         verdicts = self.judge(look, folder)
         self.on_step("verdicts written")
         place = folder.scratch / "standings"
-        unable = self.write_standings(verdicts, look.snapshot.tags, place)
-        warnings = (*self._unknown_running(), *look.warnings, *unable)
+        warnings = (
+            *self._unknown_running(),
+            *look.warnings,
+            *self.write_standings(verdicts, look.snapshot.tags, place),
+        )
         self.on_step("standings written")
         read = {"repositories": look.repositories, "manifests": look.images, "tags": look.tags}
         read |= {"manifests_read": look.read}
@@ -71,26 +75,26 @@ class RegistryPlanner:
 
     def renew_running(self, look: Scanned, folder: RunFolder) -> int:
         """Assign again the policies of what runs (scenario 5.0)."""
-        if self.order.running is None:
+        running = self.order.running
+        if running is None:
             return 0
         marks = self.marks(folder.scratch / "marks-before")
-        return self.renew(*with_marks(look.snapshot.images, look.snapshot.tags, marks))
+        marked = with_marks(look.snapshot.images, look.snapshot.tags, marks)
+        return self.renew(found_running(*marked, running))
 
     def judge(self, look: Scanned, folder: RunFolder) -> DataFrame:
         """Let the policies judge every tag and manifest, with what people have said of them."""
-        marked = with_marks(look.snapshot.images, look.snapshot.tags, self.marks(folder.scratch / "marks"))
-        asked = with_wanted(*marked, self.order.wanted, self.now)
+        found = look.snapshot
+        marked = with_marks(found.images, found.tags, self.marks(folder.scratch / "marks"))
+        weighing = Weighing(
+            self.order, self.now, *marked, found.image_count + found.tag_count, folder.scratch
+        )
         with watch(self.spark, "judging", self.on_progress):
-            verdicts = self._of_scanned(self._evaluated(asked, folder.scratch / "judged"), look)
+            verdicts = self._of_scanned(weighing.verdicts(), look)
             if self.order.wanted is not None:
-                otherwise = self._evaluated(marked, folder.scratch / "otherwise")
-                verdicts = only_wanted(verdicts, otherwise, *asked)
+                verdicts = weighing.only_wanted(verdicts)
             VERDICTS.write(verdicts, folder.scratch / "verdicts")
         return VERDICTS.read(self.spark, folder.scratch / "verdicts")
-
-    def _evaluated(self, tables: tuple[DataFrame, DataFrame], scratch: Path) -> DataFrame:
-        order = self.order
-        return judged(*tables, order.policies, self.now, order.running, order.oldest_scan, scratch=scratch)
 
     def _of_scanned(self, verdicts: DataFrame, look: Scanned) -> DataFrame:
         """

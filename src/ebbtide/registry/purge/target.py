@@ -78,9 +78,7 @@ class RegistryTarget:
             f.coalesce("task.version", f.lit("")).alias("tag"),
             f.col("task.action").alias("planned"),
         )
-        named = plan.select(f.substring_index("address", "@", 1).alias("repository")).distinct()
-        repositories = sorted(row.repository for row in named.toLocalIterator())
-        verdicts = VERDICTS.check(self.verify(spark, manifest, repositories, folder))
+        verdicts = VERDICTS.check(self.verify(spark, manifest, planned_repositories(plan), folder))
         now = verdicts.select(
             f.concat_ws("@", "repository", "digest").alias("address"), "tag", "decision", "held_by"
         )
@@ -91,3 +89,9 @@ class RegistryTarget:
         return NEWLY_REFERENCED.check(
             found.groupBy(address_hash("address").alias("hash")).agg(f.min(why).alias("reason"))
         )
+
+
+def planned_repositories(plan: DataFrame) -> list[str]:
+    """Name the repositories that a plan is about."""
+    named = plan.select(f.substring_index("address", "@", 1).alias("repository")).distinct()
+    return sorted(row.repository for row in named.toLocalIterator())
