@@ -281,6 +281,7 @@ def test_a_locked_version_is_denied(s3_server: S3Server) -> None:
         found = store.put("key", "1", "2", "3")
         hold = {"Bucket": name, "Key": "key", "VersionId": found[2].version}
         client.put_object_legal_hold(**hold, LegalHold={"Status": "ON"})
+        found = store.listed("key")  # SeaweedFS gives a version that is held a new time
         outcomes = store.do([one.row(Action.DELETE_VERSION) for one in found[1:]])
         left = store.everything()
         client.put_object_legal_hold(**hold, LegalHold={"Status": "OFF"})
