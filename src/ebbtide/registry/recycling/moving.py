@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 from ebbtide.errors import MetadataError, NotFound, StoreError
-from ebbtide.registry.base import Descriptor, Registry
+from ebbtide.registry.base import Descriptor, Manifest, Registry
 from ebbtide.registry.recycling.closure import Closure, may_be_elsewhere
 
 _UNKNOWN_BLOB = "BLOB_UNKNOWN"
@@ -22,32 +22,33 @@ Naming = Callable[[str], str]
 """Says under which reference a manifest of this digest is written."""
 
 
-def bring(
-    registry: Registry,
-    closure: Closure,
-    source: str,
-    target: str,
-    naming: Naming,
-    sleep: Callable[[float], None] = time.sleep,
-) -> None:
+def despite_others(act: Callable[[], None], sleep: Callable[[float], None] = time.sleep) -> None:
     """
-    Bring all that an image needs into another repository, what is needed before what needs it.
+    Do what can be done twice, and try again while a registry does not know what somebody else just writes.
 
-    Images that share a layer may be brought at the same time, and while a registry writes down that it has a
-    blob, it may for a moment not know it: then it is tried again.
+    Images that share layers or manifests may be brought at the same time; a registry that writes down once
+    more that it has one may for a moment say that it has not.
     """
-    for wait in (*_WAITS, None):
-        for blob in closure.blobs:
-            _bring_blob(registry, blob, source, target)
+    for wait in _WAITS:
         try:
-            for manifest in closure.manifests:
-                registry.put_manifest(target, naming(manifest.digest), manifest)
+            return act()
+        except NotArrived:
+            pass
         except StoreError as broken:
-            if wait is None or _UNKNOWN_BLOB not in str(broken):
+            if _UNKNOWN_BLOB not in str(broken):
                 raise
-            sleep(wait)
-        else:
-            return
+        sleep(wait)
+    return act()
+
+
+def bring(registry: Registry, closure: Closure, source: str, target: str, naming: Naming) -> None:
+    """Bring all that an image needs into another repository, what is needed before what needs it."""
+    for blob in closure.blobs:
+        _bring_blob(registry, blob, source, target)
+    for manifest in closure.manifests:
+        # One that is there is left alone, like a blob: to write it again would disturb who reads it.
+        if not _has_manifest(registry, manifest, target, naming):
+            registry.put_manifest(target, naming(manifest.digest), manifest)
 
 
 def _bring_blob(registry: Registry, blob: Descriptor, source: str, target: str) -> None:
@@ -74,10 +75,22 @@ def _has_blob(registry: Registry, blob: Descriptor, repository: str) -> bool:
         return False
 
 
+def _has_manifest(registry: Registry, manifest: Manifest, repository: str, naming: Naming) -> bool:
+    """Read a manifest to the end: a registry whose collector took it may still answer a HEAD."""
+    try:
+        return registry.manifest(repository, naming(manifest.digest)) == manifest
+    except (NotFound, MetadataError):
+        return False
+
+
+class NotArrived(MetadataError):
+    """A manifest or blob that was brought cannot be read: it is lost, or somebody just writes it again."""
+
+
 def check_whole(
     registry: Registry, closure: Closure, repository: str, naming: Naming, *, read_blobs: bool = False
 ) -> None:
-    """Raise MetadataError unless a repository holds every manifest and blob of an image."""
+    """Raise NotArrived unless a repository holds every manifest and blob of an image."""
     for manifest in closure.manifests:
         try:
             found = registry.manifest(repository, naming(manifest.digest))
@@ -106,7 +119,7 @@ def is_whole(registry: Registry, closure: Closure, repository: str, naming: Nami
     """Tell whether a repository holds every manifest and blob of an image."""
     try:
         check_whole(registry, closure, repository, naming)
-    except MetadataError:
+    except NotArrived:
         return False
     return True
 
@@ -116,8 +129,8 @@ def by_digest(digest: str) -> str:
     return digest
 
 
-def _not_whole(repository: str, why: str) -> MetadataError:
-    return MetadataError(
+def _not_whole(repository: str, why: str) -> NotArrived:
+    return NotArrived(
         f"the image has not arrived whole in {repository}",
         why=why,
         fix="if the registry's collector ran while the registry did, restart it and try again; "

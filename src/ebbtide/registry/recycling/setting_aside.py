@@ -9,6 +9,8 @@ entry for one that was given up.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -18,11 +20,17 @@ from ebbtide.registry.recycling.closure import closure_of
 from ebbtide.registry.recycling.document import write_entry
 from ebbtide.registry.recycling.entry import BinEntry, merged
 from ebbtide.registry.recycling.listing import find_entry
-from ebbtide.registry.recycling.moving import bring, check_whole
+from ebbtide.registry.recycling.moving import bring, check_whole, despite_others
 from ebbtide.registry.recycling.naming import bin_repository, manifest_tag
 
 
-def set_aside(registry: Registry, entry: BinEntry, *, read_blobs: bool = False) -> BinEntry:
+def set_aside(
+    registry: Registry,
+    entry: BinEntry,
+    *,
+    read_blobs: bool = False,
+    sleep: Callable[[float], None] = time.sleep,
+) -> BinEntry:
     """
     Bring an image with all that it needs into the bin, check that it is there, and give its entry.
 
@@ -42,17 +50,21 @@ def set_aside(registry: Registry, entry: BinEntry, *, read_blobs: bool = False) 
     result = merged(known[0] if known else None, entry)
     result = replace(result, subject=closure.subject, size=closure.size)
     document = write_entry(result, closure.descriptor)
-    if source:
-        bring(registry, closure, source, bin_name, manifest_tag)
-    check_whole(registry, closure, bin_name, manifest_tag, read_blobs=read_blobs)
-    if known is None or known[1] != document.digest:
-        registry.put_manifest(bin_name, result.tag, document)
-        _forget(registry, bin_name, known[1] if known else "")
+
+    def copy_and_say_so() -> None:
+        if source:
+            bring(registry, closure, source, bin_name, manifest_tag)
+        check_whole(registry, closure, bin_name, manifest_tag, read_blobs=read_blobs)
+        if known is None or known[1] != document.digest:
+            registry.put_manifest(bin_name, result.tag, document)
+
+    despite_others(copy_and_say_so, sleep)
+    if known is not None and known[1] != document.digest:
+        _forget(registry, bin_name, known[1])
     return result
 
 
 def _forget(registry: Registry, bin_name: str, document: str) -> None:
     """Delete what an entry said before; where that cannot be, a small document without a tag is left."""
-    if document:
-        with suppress(Denied, Unsupported):
-            registry.delete_manifest(bin_name, document)
+    with suppress(Denied, Unsupported):
+        registry.delete_manifest(bin_name, document)
