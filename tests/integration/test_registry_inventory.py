@@ -24,7 +24,8 @@ from ebbtide.errors import Denied, EbbtideError, MetadataError, NotFound, Safety
 from ebbtide.registry.base import Registry, RegistrySpec
 from ebbtide.registry.client.image_layout import ImageLayout
 from ebbtide.registry.documents import OCI_INDEX
-from ebbtide.registry.inventory.events import Event, events_frame
+from ebbtide.registry.inventory.columns import EVENTS
+from ebbtide.registry.inventory.events import Event
 from ebbtide.registry.inventory.listening import listening
 from ebbtide.registry.inventory.scanning import Scanned, scan
 from ebbtide.registry.inventory.snapshots import Snapshot, read_snapshot
@@ -33,6 +34,7 @@ from ebbtide.registry.names import digest_of
 from ebbtide.rules.images.policies import Policies
 from ebbtide.rules.images.reading import read_policies
 from ebbtide.rules.instant import NEVER, parse_instant, to_micros
+from ebbtide.tables.files import write_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -254,6 +256,12 @@ def change(rig: Rig, world: World) -> Changes:
     return Changes(newer, third, other, lone, told)
 
 
+def told(events: Sequence[Event], folder: Path) -> Path:
+    """Write events as a scan takes them."""
+    write_rows(EVENTS, map(vars, events), folder)
+    return folder
+
+
 def check_second(world: World, changes: Changes, first: Scanned, second: Scanned) -> None:
     """Look at what has changed."""
     images, tags = rows(second.snapshot.images, "digest"), rows(second.snapshot.tags, "tag")
@@ -310,7 +318,7 @@ def test_the_story_of_a_registry(rig: Rig, scans: Scans):
         FAR + DAY,
         OTHERS,
         earlier=read_snapshot(scans.spark, first.folder),
-        events=events_frame(scans.spark, changes.events),
+        events=told(changes.events, scans.folder.parent / "events"),
     )
     fresh = (changes.newer, changes.third, changes.other, changes.lone)
     assert sorted(one.digest for one in fresh) == asked(rig.proxy, "GET", "/manifests/")

@@ -36,6 +36,7 @@ from ebbtide.registry.records.records import ImageRecords
 from ebbtide.registry.tables import MARKS
 from ebbtide.rules.images.policies import Policies
 from ebbtide.rules.instant import Clock, system_clock
+from ebbtide.tables.files import write_rows
 from ebbtide.tables.progress import OnProgress, no_progress
 
 _MOST_NAMED = 500
@@ -70,7 +71,7 @@ class Looker:
             snapshot_folder(self.root, self.uid, name),
             policies=policies,
             earlier=self._earlier(recorded),
-            events=tabled(self.spark, EVENTS, noted.rows(), scratch / "events"),
+            events=noted.written(scratch / "events"),
             allow_empty=allow_empty or expected,
             clock=self.clock,
             on_progress=self.on_progress,
@@ -99,7 +100,7 @@ class Looker:
             place / "scan",
             policies=order.policies,
             earlier=self._earlier(recorded),
-            events=tabled(self.spark, EVENTS, noted.rows(), place / "events"),
+            events=noted.written(place / "events"),
             repositories=repositories if len(repositories) <= _MOST_NAMED else None,
             # What the first waves have removed is gone, and may have been all that there was.
             allow_empty=True,
@@ -129,8 +130,12 @@ class _Noted:
     def __init__(self, records: ImageRecords, uid: str, last: int) -> None:
         self._events, self.last = records.events(uid, after=last), last
 
-    def rows(self) -> Iterator[Mapping[str, Any]]:
-        """Stream them as rows."""
+    def written(self, folder: Path) -> Path:
+        """Write them as the table EVENTS, and give its folder."""
+        write_rows(EVENTS, self._rows(), folder)
+        return folder
+
+    def _rows(self) -> Iterator[Mapping[str, Any]]:
         for event in self._events:
             self.last = event.id
             yield _event_row(event)
