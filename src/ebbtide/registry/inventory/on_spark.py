@@ -82,9 +82,9 @@ class OnSpark:
         lost = tagged.rows.join(manifests, KEY, "left_anti")
         still = self.steps.asked(lost, what_a_tag_is, RESOLVED_ARROW, RESOLVED)
         with own_errors():
-            first = still.select("repository", "tag").limit(1).collect()
+            first = still.agg(f.min(f.struct("repository", "tag")).alias("name")).collect()[0].name
         tags = tagged.rows.join(manifests, KEY, "left_semi")
-        return Found(tags, manifests, tuple(first[0]) if first else None)
+        return Found(tags, manifests, first and tuple(first))
 
     def counts(self, before: Before[DataFrame], found: Found[DataFrame]) -> Counts:
         """Count by repository and kind, and add up here: the names of repositories are here already."""
