@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from ebbtide.engine.layout import RunFolder
 from ebbtide.registry.base import RegistrySpec
@@ -83,8 +84,8 @@ class Looker:
         remove_older(self.root, self.uid, name)
         return done
 
-    def marks(self, folder: Path) -> DataFrame:
-        """Read what people have assigned."""
+    def marks(self, folder: Path) -> DataFrame | None:
+        """Read what people have assigned; None if that is nothing."""
         return tabled(self.spark, MARKS, map(mark_row, self.records.marks(self.uid)), folder)
 
     def verdicts(
@@ -107,11 +108,16 @@ class Looker:
             clock=self.clock,
             on_progress=self.on_progress,
         )
-        names = self.spark.createDataFrame([(name,) for name in repositories], "repository string")
-        images = done.snapshot.images.join(names, "repository", "left_semi")
-        tags = done.snapshot.tags.join(names, "repository", "left_semi")
+        images, tags = (self._of(table, repositories) for table in (done.snapshot.images, done.snapshot.tags))
         marked = with_marks(images, tags, self.marks(place / "marks"))
         return Weighing(order, now, *marked, done.images + done.tags, place).verdicts()
+
+    def _of(self, table: DataFrame, repositories: list[str]) -> DataFrame:
+        """Give the rows of some repositories, without a join where they can be named."""
+        if len(repositories) <= _MOST_NAMED:
+            return table.where(f.col("repository").isin(repositories))
+        names = self.spark.createDataFrame([(name,) for name in repositories], "repository string")
+        return table.join(names, "repository", "left_semi")
 
     def _earlier(self, recorded: Recorded | None) -> Snapshot | None:
         """Read the current snapshot; one that is recorded and cannot be read stops the run."""

@@ -14,6 +14,6 @@ from ebbtide.tables.files import write_rows
 
 def tabled(
     spark: SparkSession, contract: Contract, rows: Iterable[Mapping[str, Any]], folder: Path
-) -> DataFrame:
-    """Write rows as a table, and give it."""
-    return contract.read(spark, folder) if write_rows(contract, rows, folder) else contract.read(spark)
+) -> DataFrame | None:
+    """Write rows as a table, and give it; None if there are none, so that nothing need be joined."""
+    return contract.read(spark, folder) if write_rows(contract, rows, folder) else None
