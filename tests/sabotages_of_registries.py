@@ -6,6 +6,7 @@ UNIT = ("tests/unit/registry_purge", "tests/unit/registry_inventory", "tests/uni
 ORACLE = ("tests/property/test_registry_equals_oracle.py",)
 WHOLE = ("tests/integration/test_registry_changes.py",)
 RECORDS = ("tests/contract/records",)
+SCANS = ("tests/property/test_both_scans_find_the_same.py",)
 
 SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
@@ -70,6 +71,41 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         "    _check(held, role, by, what)\n",
         "    assert held is not None\n",
         RECORDS,
+    ),
+    (
+        "a list of tags that was cut short is believed where images are few",
+        "registry/inventory/on_driver.py",
+        'left_out = next((_tag(row) for row in found if not row["listed"]), None)',
+        "left_out = None",
+        SCANS,
+    ),
+    (
+        "what nothing leads to any more is forgotten where images are few",
+        "registry/inventory/on_driver.py",
+        "        search.ask_for_the_rest()\n",
+        "",
+        SCANS,
+    ),
+    (
+        "a tag without its manifest is no trouble",
+        "registry/inventory/scanning.py",
+        "        check_lost(found.lost)\n",
+        "",
+        SCANS,
+    ),
+    (
+        "the push of something else dates a tag where images are few",
+        "registry/inventory/on_driver.py",
+        '"pushed": at if digest == row["digest"] else None',
+        '"pushed": at',
+        SCANS,
+    ),
+    (
+        "the driver holds whatever there is",
+        "registry/inventory/on_driver.py",
+        "        if count > self.limits.few:\n",
+        "        if count < 0:\n",
+        UNIT,
     ),
     (
         "a blob is counted for what goes",

@@ -15,6 +15,7 @@ from pathlib import Path
 import pyspark
 import pytest
 from tests.services.seaweed import free_ports
+from tests.services.spark import QUICK
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -27,7 +28,12 @@ READY_SECONDS = 90
 def spark_daemon(name: str, arguments: list[str], folder: Path) -> Iterator[Path]:
     """Run one of Spark's daemons until the block ends; give its log."""
     home = Path(pyspark.__file__).parent
-    loopback = {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m"}
+    loopback = {
+        "SPARK_HOME": str(home),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": QUICK,
+    }
     log = folder / f"{name.rsplit('.', 1)[-1]}-{time.monotonic_ns()}.log"
     with log.open("wb") as file:
         process = subprocess.Popen(

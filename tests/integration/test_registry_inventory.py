@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from tests.contract.registry.conftest import connected
+from tests.property.changing_registries import write_odd
 from tests.services.flaky_proxy import FlakyProxy, Request, Response, flaky_proxy
 from tests.services.image_kit import Pushed, fresh_repository, push_image, push_index, push_signature
 from tests.services.registry import RegistryServer, registry_server
@@ -24,22 +25,24 @@ from ebbtide.errors import Denied, EbbtideError, MetadataError, NotFound, Safety
 from ebbtide.registry.base import Registry, RegistrySpec
 from ebbtide.registry.client.image_layout import ImageLayout
 from ebbtide.registry.documents import OCI_INDEX
-from ebbtide.registry.inventory.events import Event, events_frame
+from ebbtide.registry.inventory.columns import EVENTS
+from ebbtide.registry.inventory.events import Event
 from ebbtide.registry.inventory.listening import listening
 from ebbtide.registry.inventory.scanning import Scanned, scan
 from ebbtide.registry.inventory.snapshots import Snapshot, read_snapshot
 from ebbtide.registry.inventory.steps import Limits
-from ebbtide.registry.names import digest_of
 from ebbtide.rules.images.policies import Policies
 from ebbtide.rules.images.reading import read_policies
 from ebbtide.rules.instant import NEVER, parse_instant, to_micros
+from ebbtide.tables.files import write_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 FAR = parse_instant("2100-01-01")
 """Later than any push that a test makes, so that events are older than their scan."""
 DAY = timedelta(days=1)
-FEW = Limits(tasks_a_core=1, threads=4)
+ON_DRIVER = Limits(driver_threads=4)
+ON_SPARK = Limits(tasks_a_core=1, threads=4, few=-1)
 POLICIES = read_policies({"assign": [{"repository": "team/*", "tag": "v.*", "policy": "Released"}]})
 OTHERS = read_policies({"policies": [{"name": "Default", "days": 99}, {"name": "Untagged", "days": 7}]})
 SCHEMA_1 = "application/vnd.docker.distribution.manifest.v1+prettyjws"
@@ -60,7 +63,8 @@ class Scans:
         self.number += 1
         words = options.pop("options", {"retries": "2", "timeout": "20"} if url.startswith("oci:") else {})
         spec, folder = RegistrySpec(url, words), self.folder / f"{self.number:03d}"
-        return scan(self.spark, spec, folder, policies=policies, clock=lambda: now, limits=FEW, **options)
+        options = {"limits": ON_DRIVER, **options}
+        return scan(self.spark, spec, folder, policies=policies, clock=lambda: now, **options)
 
     @property
     def folders(self) -> list[str]:
@@ -254,6 +258,12 @@ def change(rig: Rig, world: World) -> Changes:
     return Changes(newer, third, other, lone, told)
 
 
+def told(events: Sequence[Event], folder: Path) -> Path:
+    """Write events as a scan takes them."""
+    write_rows(EVENTS, map(vars, events), folder)
+    return folder
+
+
 def check_second(world: World, changes: Changes, first: Scanned, second: Scanned) -> None:
     """Look at what has changed."""
     images, tags = rows(second.snapshot.images, "digest"), rows(second.snapshot.tags, "tag")
@@ -310,7 +320,7 @@ def test_the_story_of_a_registry(rig: Rig, scans: Scans):
         FAR + DAY,
         OTHERS,
         earlier=read_snapshot(scans.spark, first.folder),
-        events=events_frame(scans.spark, changes.events),
+        events=told(changes.events, scans.folder.parent / "events"),
     )
     fresh = (changes.newer, changes.third, changes.other, changes.lone)
     assert sorted(one.digest for one in fresh) == asked(rig.proxy, "GET", "/manifests/")
@@ -324,18 +334,6 @@ def test_the_story_of_a_registry(rig: Rig, scans: Scans):
     # The child that its index still lists has come back; nothing was known of it any more.
     assert [world.children[1].digest] == asked(rig.proxy, "GET", "/manifests/")
     check_last(world, changes, second, last)
-
-
-def write_odd(layout: ImageLayout, repository: str, media_type: str) -> str:
-    """Write a manifest of another kind under the tag `odd`, as no tool of ours would."""
-    body = json.dumps({"mediaType": media_type, "parts": []}).encode()
-    layout.put_blob(repository, digest_of(body), len(body), lambda: [body])
-    index = layout.root / repository / "index.json"
-    document = json.loads(index.read_text())
-    notes = {"org.opencontainers.image.ref.name": "odd"}
-    row = {"mediaType": media_type, "digest": digest_of(body), "size": len(body), "annotations": notes}
-    index.write_text(json.dumps({**document, "manifests": [*document["manifests"], row]}))
-    return digest_of(body)
 
 
 def test_layouts_and_kinds_that_nobody_knows(scans: Scans, tmp_path: Path):
@@ -431,9 +429,19 @@ TROUBLE: Sequence[tuple[str, str, int, type[EbbtideError], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("method", "part", "status", "error", "words"), TROUBLE)
+@pytest.mark.parametrize(
+    ("method", "part", "status", "error", "words", "limits"),
+    [*((*trouble, ON_DRIVER) for trouble in TROUBLE), *((*TROUBLE[n], ON_SPARK) for n in (3, 5))],
+)
 def test_trouble_in_the_middle(
-    registry: RegistryServer, scans: Scans, method: str, part: str, status: int, error, words: str
+    registry: RegistryServer,
+    scans: Scans,
+    method: str,
+    part: str,
+    status: int,
+    error,
+    words: str,
+    limits: Limits,
 ):
     """A scan that cannot read something ends with an error that says what, and leaves no snapshot."""
     repository = fresh_repository()
@@ -447,7 +455,7 @@ def test_trouble_in_the_middle(
         address = "" if part == "/_catalog" else f"/{repository}"
         options = {"retries": "1", "timeout": "2"}
         with pytest.raises(error, match=words):
-            scans(f"{proxy.endpoint.replace('http:', 'oci:')}{address}", options=options)
+            scans(f"{proxy.endpoint.replace('http:', 'oci:')}{address}", options=options, limits=limits)
 
     assert [] == scans.folders
 
@@ -466,9 +474,15 @@ def _answer_to(status: int) -> Callable[..., Response]:
 
 def test_a_snapshot_that_lost_a_file(scans: Scans, tmp_path: Path):
     """A snapshot with fewer rows than were written, or without a table, is an error when it is read."""
+    steps = set[str]()
     (tmp_path / "layouts").mkdir()
     push_image(ImageLayout(RegistrySpec(f"oci-layout:{tmp_path / 'layouts'}")), "app", ["v1"])
-    done = scans(f"oci-layout:{tmp_path / 'layouts'}")
+    # The only tag is one too many for the driver, so that it is Spark that writes the snapshot.
+    limits = replace(ON_SPARK, few=0)
+    done = scans(
+        f"oci-layout:{tmp_path / 'layouts'}", limits=limits, on_progress=lambda step, *_: steps.add(step)
+    )
+    assert {"listing tags", "writing the snapshot"} <= steps
     (part,) = [file for file in (done.folder / "tags").glob("*.parquet") if b"v1" in file.read_bytes()]
     part.unlink()
     with pytest.raises(MetadataError, match=r"tags has 0 rows, and 1 were written|cannot be read"):

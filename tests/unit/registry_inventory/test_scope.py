@@ -13,7 +13,8 @@ from ebbtide.errors import AlreadyExists, BadInput, SafetyStop
 from ebbtide.registry.base import Descriptor, RegistrySpec
 from ebbtide.registry.client.image_layout import ImageLayout
 from ebbtide.registry.documents import OCI_MANIFEST, Content
-from ebbtide.registry.inventory.listing import Scope, Tagged, check_catalog, check_tags, find_scope
+from ebbtide.registry.inventory.engine import Scope, Tagged
+from ebbtide.registry.inventory.listing import check_catalog, check_tags, find_scope
 from ebbtide.registry.inventory.questions import blobs_of
 from ebbtide.registry.inventory.scanning import scan
 from ebbtide.registry.inventory.snapshots import Snapshot

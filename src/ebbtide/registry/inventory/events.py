@@ -7,15 +7,12 @@ Pulls are left out, because a scan itself counts as one, and so is all that is n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-
 from ebbtide.errors import BadInput
-from ebbtide.registry.inventory.columns import EVENTS
 from ebbtide.registry.names import is_digest, is_repository, is_tag
 from ebbtide.rules.instant import parse_instant
 
@@ -50,12 +47,6 @@ def read_events(body: bytes) -> list[Event]:
     if not isinstance(rows, list):
         raise _bad("it has no list of events")
     return [event for row in rows for event in _read(row)]
-
-
-def events_frame(spark: SparkSession, events: Iterable[Event]) -> DataFrame:
-    """Make a table of a few events, as a scan takes it."""
-    rows = [(event.action, event.repository, event.tag, event.digest, event.at) for event in events]
-    return spark.createDataFrame(rows, EVENTS.schema)
 
 
 def _read(row: object) -> Sequence[Event]:

@@ -1,5 +1,5 @@
 """
-Manifests: those that tags stand for, and round by round all that they lead to.
+Manifests on Spark: those that tags stand for, and round by round all that they lead to.
 
 Manifests never change, so one that is known from an earlier scan is not read again. What nothing leads to any
 more is asked whether it is still there.
@@ -13,21 +13,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from ebbtide.registry.inventory.columns import FOUND, FOUND_ARROW, WANTED, WANTED_ARROW
+from ebbtide.registry.inventory.engine import KEY, Leads
 from ebbtide.registry.inventory.questions import what_it_says, what_refers_to_it, whether_it_is_there
 from ebbtide.registry.inventory.steps import Steps
 from ebbtide.tables.failures import own_errors
-
-KEY = ["repository", "digest"]
-
-
-@dataclass(frozen=True)
-class Leads:
-    """What manifests lead to."""
-
-    referrers: bool
-    """Whether the registry can be asked what refers to a manifest."""
-    odd_children: bool
-    """Whether to ask for children that their index calls no manifest; a folder lists all it has itself."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The questions of a scan, each about one tag or one manifest."""
+"""The questions of a scan, each about one repository, one tag or one manifest."""
 
 from __future__ import annotations
 
@@ -14,6 +14,32 @@ WITHOUT_MANIFESTS = frozenset(
     {f"{_SCHEMA_1}+json", f"{_SCHEMA_1}+prettyjws", "application/vnd.oci.artifact.manifest.v1+json"}
 )
 """Kinds that Ebbtide does not read, and of which it is known that they point at no other manifest."""
+
+
+def which_tags_it_has(registry: Registry, row: Row) -> Iterator[Row]:
+    """
+    List the tags of a repository; one that has no list has a row without a tag.
+
+    Registries answer that a repository is not there if it only has manifests without tags.
+    """
+    repository, listed = row["repository"], False
+    try:
+        for tag in registry.tags(repository):
+            listed = True
+            yield {"repository": repository, "tag": tag}
+    except NotFound:
+        if listed:
+            raise  # the list has come to an end too early
+        yield {"repository": repository, "tag": None}
+
+
+def what_has_no_tag(registry: Registry, row: Row) -> Iterator[Row]:
+    """List the manifests of a repository that have no tag, where a registry can."""
+    try:
+        for digest in registry.untagged(row["repository"]):
+            yield {"repository": row["repository"], "digest": digest}
+    except NotFound:
+        return  # known from an earlier scan, and gone
 
 
 def what_a_tag_is(registry: Registry, row: Row) -> Iterator[Row]:

@@ -9,22 +9,26 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import PySparkException
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.engine.layout import make_durable, write_durably
 from ebbtide.errors import EbbtideError, MetadataError
 from ebbtide.registry.tables import IMAGES, TAGS
 from ebbtide.rules.instant import from_micros, to_micros
+from ebbtide.tables.contracts import Contract
 from ebbtide.tables.failures import own_errors
+from ebbtide.tables.files import Row, count_rows, read_rows, write_rows
 
 IMAGES_FOLDER, TAGS_FOLDER = "images", "tags"
+_TABLES = (IMAGES_FOLDER, TAGS_FOLDER)
 _NOTE = "snapshot.json"
 _FORMAT = 1
 
@@ -33,12 +37,35 @@ _FORMAT = 1
 class Snapshot:
     """What was known of a registry after a scan."""
 
-    images: DataFrame
-    tags: DataFrame
+    spark: SparkSession
+    folder: Path
     scanned: Mapping[str, datetime]
     """When each repository was last scanned; one that is not here never was."""
     image_count: int
     tag_count: int
+
+    @property
+    def images(self) -> DataFrame:
+        """The table of manifests."""
+        return IMAGES.read(self.spark, self.folder / IMAGES_FOLDER)
+
+    @property
+    def tags(self) -> DataFrame:
+        """The table of tags."""
+        return TAGS.read(self.spark, self.folder / TAGS_FOLDER)
+
+    def rows(self) -> tuple[list[Row], list[Row]]:
+        """Read the rows of both tables without Spark, where there are few; all of them, or MetadataError."""
+        return (
+            self._rows(IMAGES, IMAGES_FOLDER, self.image_count),
+            self._rows(TAGS, TAGS_FOLDER, self.tag_count),
+        )
+
+    def _rows(self, contract: Contract, name: str, count: int) -> list[Row]:
+        with _readable(self.folder, name):
+            rows = read_rows(contract, self.folder / name)
+        _check_count(self.folder, name, len(rows), count)
+        return rows
 
 
 def snapshot_folder(root: Path, uid: str, name: str) -> Path:
@@ -51,42 +78,68 @@ def snapshot_name(at: datetime) -> str:
     return f"{at:%Y%m%dT%H%M%S%fZ}"
 
 
-def write_snapshot(
+def write_frames(
     spark: SparkSession, folder: Path, images: DataFrame, tags: DataFrame, scanned: Mapping[str, datetime]
 ) -> Snapshot:
-    """Write both tables, then the note, each forced to disk; give the snapshot as it can be read back."""
+    """Write both tables by Spark, then the note; give the snapshot as it can be read back."""
     with own_errors():
         IMAGES.write(images, folder / IMAGES_FOLDER)
         TAGS.write(tags, folder / TAGS_FOLDER)
-        written = IMAGES.read(spark, folder / IMAGES_FOLDER), TAGS.read(spark, folder / TAGS_FOLDER)
-        rows = [table.count() for table in written]
-    make_durable(folder / IMAGES_FOLDER)
-    make_durable(folder / TAGS_FOLDER)
-    note = {
-        "format": _FORMAT,
-        "images": rows[0],
-        "tags": rows[1],
-        "scanned": {name: to_micros(at) for name, at in sorted(scanned.items())},
-    }
+    return _noted(spark, folder, scanned)
+
+
+def write_few(
+    spark: SparkSession,
+    folder: Path,
+    images: Iterable[Row],
+    tags: Iterable[Row],
+    scanned: Mapping[str, datetime],
+) -> Snapshot:
+    """Write both tables without Spark, then the note; Spark reads them as if it had written them."""
+    write_rows(IMAGES, images, folder / IMAGES_FOLDER)
+    write_rows(TAGS, tags, folder / TAGS_FOLDER)
+    return _noted(spark, folder, scanned)
+
+
+def _noted(spark: SparkSession, folder: Path, scanned: Mapping[str, datetime]) -> Snapshot:
+    """Force both tables to disk, then write how many rows they have."""
+    for name in _TABLES:
+        make_durable(folder / name)
+    images, tags = (_count(folder, name) for name in _TABLES)
+    times = {name: to_micros(at) for name, at in sorted(scanned.items())}
+    note = {"format": _FORMAT, "images": images, "tags": tags, "scanned": times}
     write_durably(folder / _NOTE, json.dumps(note))
-    return Snapshot(*written, dict(scanned), *rows)
+    return Snapshot(spark, folder, dict(scanned), images, tags)
 
 
 def read_snapshot(spark: SparkSession, folder: Path) -> Snapshot:
-    """Read a snapshot that should be there; MetadataError if it is not, or not what was written."""
+    """Find a snapshot that should be there; MetadataError if it is not, or not what was written."""
     note = _read_note(folder)
-    tables = []
-    for contract, name in ((IMAGES, IMAGES_FOLDER), (TAGS, TAGS_FOLDER)):
-        try:
-            table = contract.read(spark, folder / name)
-            rows = table.count()
-        except PySparkException:
-            raise _damaged(folder, f"its table {name} cannot be read") from None
-        if rows != note[name]:
-            raise _damaged(folder, f"its table {name} has {rows} rows, and {note[name]} were written")
-        tables.append(table)
+    for name in _TABLES:
+        _check_count(folder, name, _count(folder, name), note[name])
     scanned = {name: from_micros(at) for name, at in note["scanned"].items()}
-    return Snapshot(tables[0], tables[1], scanned, note["images"], note["tags"])
+    return Snapshot(spark, folder, scanned, note["images"], note["tags"])
+
+
+def _count(folder: Path, name: str) -> int:
+    """Count the rows of a table by what its files say of themselves."""
+    if not (folder / name).is_dir():
+        raise _damaged(folder, f"its table {name} is not there")
+    with _readable(folder, name):
+        return count_rows(folder / name)
+
+
+def _check_count(folder: Path, name: str, rows: int, written: int) -> None:
+    if rows != written:
+        raise _damaged(folder, f"its table {name} has {rows} rows, and {written} were written")
+
+
+@contextmanager
+def _readable(folder: Path, name: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, KeyError, ValueError):
+        raise _damaged(folder, f"its table {name} cannot be read") from None
 
 
 def remove_older(root: Path, uid: str, current: str, keep: int = 2) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.registry.base import RegistrySpec
-from ebbtide.registry.inventory.asking import Asker, Question
+from ebbtide.registry.inventory.asking import Asker, Lister, Question
 from ebbtide.tables.failures import own_errors
 from ebbtide.tables.progress import OnProgress, no_progress, watch
+
+FEW = 5_000
+"""So many tags, manifests or events the driver asks for and holds sooner than Spark has begun."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,10 @@ class Limits:
     tasks_a_core: int = 4
     threads: int = 8
     """So many questions a task asks at a time."""
+    few: int = FEW
+    """Up to so many rows a scan is done by the driver."""
+    driver_threads: int = 16
+    """So many questions the driver asks at a time."""
 
 
 DEFAULT_LIMITS = Limits()
@@ -45,6 +53,14 @@ class Steps:
         """Ask about each row, dealt evenly over the tasks; nothing happens before it is written."""
         asker = Asker(self.spec, question, answers, self.limits.threads)
         return rows.repartition(self.tasks).mapInArrow(asker, schema)
+
+    def listed(self, repositories: Sequence[str], question: Question, answers: Any, schema: str) -> DataFrame:
+        """Ask repositories for lists of names; nothing happens before it is written."""
+        if not repositories:
+            return self.empty(schema)
+        rows = self.spark.createDataFrame([(name,) for name in repositories], "repository string")
+        dealt = rows.repartition(min(len(repositories), self.tasks))
+        return dealt.mapInArrow(Lister(self.spec, question, answers), schema)
 
     def written(self, step: str, name: str, rows: DataFrame) -> DataFrame:
         """Work rows out, keep them in a file, and give them as they are there."""

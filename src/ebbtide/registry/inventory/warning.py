@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-
-from pyspark.sql import DataFrame
+from typing import Any
 
 from ebbtide.registry.base import Ability, Capabilities
-from ebbtide.registry.documents import MEDIA_TYPES
-from ebbtide.registry.inventory.listing import Scope, Tagged
+from ebbtide.registry.inventory.engine import Scope, Tagged
 from ebbtide.registry.inventory.questions import WITHOUT_MANIFESTS
-from ebbtide.tables.failures import own_errors
 
 
 @dataclass(frozen=True)
@@ -35,28 +32,21 @@ class OddKind:
         return f"{what}, which Ebbtide does not understand: they are not deleted"
 
 
-def odd_kinds(manifests: DataFrame) -> list[OddKind]:
-    """Count the manifests that are not understood."""
-    odd = manifests.where(~manifests.media_type.isin(*MEDIA_TYPES))
-    with own_errors():
-        rows = odd.groupBy("repository", "media_type").count().collect()
-    found = [OddKind(row.repository, row.media_type, row["count"]) for row in rows]
-    return sorted(found, key=lambda kind: (kind.repository, kind.media_type))
+def odd_kinds(counts: Mapping[tuple[str, str], int]) -> list[OddKind]:
+    """Name the kinds that are not understood, by repository and kind."""
+    return [OddKind(*name, count) for name, count in sorted(counts.items())]
 
 
-def about_lists(scope: Scope, tagged: Tagged) -> Iterator[str]:
+def about_lists(scope: Scope, tagged: Tagged[Any]) -> Iterator[str]:
     """Tell of repositories that are known and not listed."""
     for name in scope.known:
         gone = name in tagged.absent
         yield f"{name} is gone" if gone else f"{name} is there, but the registry does not list it any more"
 
 
-def about_tags(earlier: DataFrame, tags: DataFrame) -> Iterator[str]:
+def about_tags(repositories: Sequence[str]) -> Iterator[str]:
     """Tell of repositories that have lost all their tags."""
-    lost = earlier.select("repository").distinct().join(tags, "repository", "left_anti")
-    with own_errors():
-        names = sorted(row.repository for row in lost.collect())
-    yield from (f"{name} had tags at the last scan and has none now" for name in names)
+    yield from (f"{name} had tags at the last scan and has none now" for name in repositories)
 
 
 def about_referrers(able: Capabilities | None) -> Iterator[str]:

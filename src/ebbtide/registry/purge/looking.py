@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from ebbtide.engine.layout import RunFolder
 from ebbtide.registry.base import RegistrySpec
@@ -36,6 +37,7 @@ from ebbtide.registry.records.records import ImageRecords
 from ebbtide.registry.tables import MARKS
 from ebbtide.rules.images.policies import Policies
 from ebbtide.rules.instant import Clock, system_clock
+from ebbtide.tables.files import write_rows
 from ebbtide.tables.progress import OnProgress, no_progress
 
 _MOST_NAMED = 500
@@ -70,7 +72,7 @@ class Looker:
             snapshot_folder(self.root, self.uid, name),
             policies=policies,
             earlier=self._earlier(recorded),
-            events=tabled(self.spark, EVENTS, noted.rows(), scratch / "events"),
+            events=noted.written(scratch / "events"),
             allow_empty=allow_empty or expected,
             clock=self.clock,
             on_progress=self.on_progress,
@@ -82,8 +84,8 @@ class Looker:
         remove_older(self.root, self.uid, name)
         return done
 
-    def marks(self, folder: Path) -> DataFrame:
-        """Read what people have assigned."""
+    def marks(self, folder: Path) -> DataFrame | None:
+        """Read what people have assigned; None if that is nothing."""
         return tabled(self.spark, MARKS, map(mark_row, self.records.marks(self.uid)), folder)
 
     def verdicts(
@@ -99,18 +101,23 @@ class Looker:
             place / "scan",
             policies=order.policies,
             earlier=self._earlier(recorded),
-            events=tabled(self.spark, EVENTS, noted.rows(), place / "events"),
+            events=noted.written(place / "events"),
             repositories=repositories if len(repositories) <= _MOST_NAMED else None,
             # What the first waves have removed is gone, and may have been all that there was.
             allow_empty=True,
             clock=self.clock,
             on_progress=self.on_progress,
         )
-        names = self.spark.createDataFrame([(name,) for name in repositories], "repository string")
-        images = done.snapshot.images.join(names, "repository", "left_semi")
-        tags = done.snapshot.tags.join(names, "repository", "left_semi")
+        images, tags = (self._of(table, repositories) for table in (done.snapshot.images, done.snapshot.tags))
         marked = with_marks(images, tags, self.marks(place / "marks"))
         return Weighing(order, now, *marked, done.images + done.tags, place).verdicts()
+
+    def _of(self, table: DataFrame, repositories: list[str]) -> DataFrame:
+        """Give the rows of some repositories, without a join where they can be named."""
+        if len(repositories) <= _MOST_NAMED:
+            return table.where(f.col("repository").isin(repositories))
+        names = self.spark.createDataFrame([(name,) for name in repositories], "repository string")
+        return table.join(names, "repository", "left_semi")
 
     def _earlier(self, recorded: Recorded | None) -> Snapshot | None:
         """Read the current snapshot; one that is recorded and cannot be read stops the run."""
@@ -129,8 +136,12 @@ class _Noted:
     def __init__(self, records: ImageRecords, uid: str, last: int) -> None:
         self._events, self.last = records.events(uid, after=last), last
 
-    def rows(self) -> Iterator[Mapping[str, Any]]:
-        """Stream them as rows."""
+    def written(self, folder: Path) -> Path:
+        """Write them as the table EVENTS, and give its folder."""
+        write_rows(EVENTS, self._rows(), folder)
+        return folder
+
+    def _rows(self) -> Iterator[Mapping[str, Any]]:
         for event in self._events:
             self.last = event.id
             yield _event_row(event)

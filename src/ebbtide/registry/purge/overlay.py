@@ -17,8 +17,10 @@ ASSIGNED = ("policy", "expires_at", "can_delete_prior", "recycle")
 _QUARANTINE = ("quarantine", "quarantine_since")
 
 
-def with_marks(images: DataFrame, tags: DataFrame, marks: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Give both tables as people want them seen."""
+def with_marks(images: DataFrame, tags: DataFrame, marks: DataFrame | None) -> tuple[DataFrame, DataFrame]:
+    """Give both tables as people want them seen; without marks, as they are."""
+    if marks is None:
+        return IMAGES.check(images), TAGS.check(tags)
     of_tags = _renamed(marks.where(f.col("tag") != ""), "tag")
     of_images = _renamed(marks.where(f.col("tag") == ""), "digest")
     return _marked_images(images, of_images), _marked_tags(tags, of_tags)

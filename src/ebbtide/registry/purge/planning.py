@@ -39,8 +39,8 @@ class RegistryPlanner:
     now: datetime
     look: Callable[[Path], Scanned]
     """Scans the registry, and records what it found."""
-    marks: Callable[[Path], DataFrame]
-    """Reads what people have assigned."""
+    marks: Callable[[Path], DataFrame | None]
+    """Reads what people have assigned; None if that is nothing."""
     renew: Callable[[DataFrame], int]
     """Assigns again the policies of what runs, and says of how many."""
     probe: Probe
