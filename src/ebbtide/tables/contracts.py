@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from ebbtide.errors import MetadataError
+from ebbtide.tables.places import read_from, written_to
 
 STRINGS = t.ArrayType(t.StringType(), containsNull=False)
 
@@ -55,7 +56,7 @@ class Contract:
         writer = self.check(frame).write.mode("overwrite").option("parquet.enable.dictionary", "false")
         if partition_by:
             writer = writer.partitionBy(partition_by)
-        writer.parquet(folder.absolute().as_uri())
+        writer.parquet(written_to(folder))
 
     def read(self, spark: SparkSession, *folders: Path) -> DataFrame:
         """Read the table from one folder or several; none at all is an empty table."""
@@ -64,7 +65,7 @@ class Contract:
         for folder in folders:
             if not folder.is_dir():
                 raise self._broken(f"{folder.name} is not there")
-        paths = [folder.absolute().as_uri() for folder in folders]
+        paths = [read_from(folder) for folder in folders]
         # A page that is not what was written fails its checksum; it must not be read as other rows.
         checked = spark.read.option("parquet.page.verify-checksum.enabled", "true")
         return self.check(checked.schema(self.schema).parquet(*paths))

@@ -22,6 +22,7 @@ from ebbtide.bucket.inventory.scope import covering_prefixes, needs_tags, upload
 from ebbtide.errors import BadInput, MetadataError
 from ebbtide.rules.s3.configuration import Configuration
 from ebbtide.tables.contracts import VERSIONS
+from ebbtide.tables.places import read_from
 
 _ONLY_CURRENT = (
     "the report has no column IsLatest: it is one of current versions only, so all of its rows are current"
@@ -78,7 +79,7 @@ def read_report(
 
 def _raw(spark: SparkSession, manifest: Manifest, paths: Sequence[Path]) -> DataFrame:
     """Read the files as they are."""
-    places = [path.absolute().as_uri() for path in paths]
+    places = [read_from(path) for path in paths]
     if manifest.file_format == "Parquet":
         return spark.read.parquet(*places)
     if manifest.file_format == "ORC":

@@ -9,6 +9,8 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
+from ebbtide.tables.places import read_from, written_to
+
 Settle = Callable[[DataFrame, str], DataFrame]
 """Computes a table now and gives it back as a plain one; the name says where it is, and may be used again."""
 
@@ -22,10 +24,10 @@ def settling(scratch: Path | None = None) -> Settle:
         return lambda frame, _: frame.localCheckpoint(storageLevel=StorageLevel.MEMORY_AND_DISK)
 
     def settle(frame: DataFrame, name: str) -> DataFrame:
-        place = (scratch / name).absolute().as_uri()
+        place = scratch / name
         # Read soon and then thrown away: small files are worth less here than the time that they take.
-        frame.write.mode("overwrite").option("compression", "snappy").parquet(place)
-        return frame.sparkSession.read.schema(frame.schema).parquet(place)
+        frame.write.mode("overwrite").option("compression", "snappy").parquet(written_to(place))
+        return frame.sparkSession.read.schema(frame.schema).parquet(read_from(place))
 
     return settle
 

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ebbtide.registry.base import RegistrySpec
 from ebbtide.registry.inventory.asking import Asker, Lister, Question
 from ebbtide.tables.failures import own_errors
+from ebbtide.tables.places import read_from, written_to
 from ebbtide.tables.progress import OnProgress, no_progress, watch
 
 FEW = 5_000
@@ -64,10 +65,10 @@ class Steps:
 
     def written(self, step: str, name: str, rows: DataFrame) -> DataFrame:
         """Work rows out, keep them in a file, and give them as they are there."""
-        place = (self.scratch / name).absolute().as_uri()
+        place = self.scratch / name
         with own_errors(), watch(self.spark, step, self.on_progress):
-            rows.write.parquet(place)
-        return self.spark.read.schema(rows.schema).parquet(place)
+            rows.write.parquet(written_to(place))
+        return self.spark.read.schema(rows.schema).parquet(read_from(place))
 
     def empty(self, schema: str) -> DataFrame:
         """Give a table without rows."""
