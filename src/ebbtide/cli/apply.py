@@ -56,11 +56,17 @@ def apply(
         else:
             applied = apply_lake(spark, state.shop, manifest, options=options, on_progress=report)
     free = _is_free(state, manifest)
+    show_applied(applied, manifest, as_json=as_json, free=free)
+
+
+def show_applied(applied: Applied, manifest: Manifest, *, as_json: bool, free: bool | None = None) -> None:
+    """Print what a run did; `free` says of a deleted repository whether its namespace may be used again."""
     if as_json:
         said = {"run_id": applied.run_id, "outcomes": applied.outcomes, "freed": applied.freed}
+        said |= {"set_aside": applied.set_aside} if manifest.recycling else {}
         print_json(said if free is None else said | {"namespace_free": free})
         return
-    _show(applied, words_of(manifest))
+    _show(applied, words_of(manifest), manifest)
     if free is not None:
         _show_namespace(manifest, free=free)
     say(f"next: {safe(f'ebb report {applied.run_id}')}")
@@ -108,16 +114,25 @@ def _confirm(manifest: Manifest, *, yes: bool) -> None:
     else:
         what = f"{plural(due.objects, 'object')} ({human_bytes(due.bytes)})"
         question = f"Delete {what} of {manifest.target} for good?"
+        if manifest.recycling:
+            question = f"Set aside {what} of {manifest.target} for {plural(manifest.recycling.days, 'day')}?"
     typer.confirm(question, abort=True)
 
 
-def _show(applied: Applied, words: Words) -> None:
+def _show(applied: Applied, words: Words, manifest: Manifest) -> None:
     if applied.already_applied:
         say(f"run {applied.run_id} was applied before; nothing to do")
     rows = [(t.label, count(t.objects), human_bytes(t.bytes)) for t in applied.outcomes.values()]
     table(f"Outcomes of run {applied.run_id}", ("outcome", f"{words.item}s", "bytes"), rows, numbers=(1, 2))
-    freed = applied.freed
-    say(f"[bold]{words.did.lower()} {human_bytes(freed.bytes)}[/bold] in {words.items(freed.objects)}")
+    freed, aside = applied.freed, applied.set_aside
+    if manifest.recycling:
+        days = plural(manifest.recycling.days, "day")
+        say(
+            f"[bold]set aside {human_bytes(aside.bytes)}[/bold] in {words.items(aside.objects)} for {days};"
+            f" to undo: ebb restore {applied.run_id}"
+        )
+    if freed.objects or not manifest.recycling:
+        say(f"[bold]{words.did.lower()} {human_bytes(freed.bytes)}[/bold] in {words.items(freed.objects)}")
     if changed := applied.outcomes.get("changed"):
         why = "something came to need them" if words is LAKE else "they are not as they were planned"
         say(f"left alone, because {why}: {words.items(changed.objects)}")

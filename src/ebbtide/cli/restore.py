@@ -1,0 +1,144 @@
+"""`ebb restore`: bring back what a run set aside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ebbtide.cli.console import AsJson, print_json, safe, say
+from ebbtide.cli.image_recycle import restore_image
+from ebbtide.cli.state import State, is_bucket, is_registry, lake_target
+from ebbtide.engine.layout import run_folder
+from ebbtide.engine.restoring import Restored
+from ebbtide.errors import BadInput, NotFound, PartlyApplied, StoreError
+from ebbtide.lake.recycling import lake_bin
+from ebbtide.lake.restoring import RestoreChoice, chosen_labels, restore_lake, wanted_items
+from ebbtide.plan.decision import Outcome
+from ebbtide.report.format import human_bytes, plural
+from ebbtide.store.keys import check_key
+
+app = typer.Typer()
+
+
+@app.command()
+def restore(
+    context: typer.Context,
+    what: Annotated[str, typer.Argument(help="A run's number, or a target: lake:REPO, oci://HOST/REPO:TAG.")],
+    items: Annotated[
+        list[str] | None, typer.Argument(help="Single items, by key or address; none is all of the run.")
+    ] = None,
+    folder: Annotated[
+        str | None, typer.Option("--from", help="One folder of the bin, as 'ebb recycle ls' names it.")
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", help="Copy them into this folder instead, and leave them in the bin."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Bring back what a run set aside: all of it, or single items, to where they were.
+
+    A place that has another content now is never overwritten: such an item stays in the bin, and --to copies
+    it elsewhere. What is restored is still due by the same rules, so the next plan takes it again.
+    """
+    state: State = context.obj
+    if is_registry(what):
+        _restore_image(context, what, items, to, as_json=as_json)
+        return
+    target, choice = _choice(state, what, tuple(items or ()), folder)
+    name = lake_target(target)
+    if to is not None:
+        _copy_out(state, name, choice, to, as_json=as_json)
+        return
+    _show(target, restore_lake(state.shop, name, choice), as_json=as_json)
+
+
+def _choice(state: State, what: str, items: tuple[str, ...], folder: str | None) -> tuple[str, RestoreChoice]:
+    """Read what is to come back: of a run in this ledger, or of a target's bin."""
+    if not (what.isdigit() or what == "latest"):
+        if not items and folder is None:
+            raise BadInput(
+                f"nothing of {what} is named",
+                why="to bring back everything that ever went is hardly what is meant",
+                fix="name a run (ebb restore 7), items, or a folder of the bin with --from",
+            )
+        if is_bucket(what):
+            raise BadInput("buckets have no recycle bin yet", fix="name lake:REPO or oci://HOST/REPO:TAG")
+        return what, RestoreChoice(folder, items)
+    if folder is not None:
+        raise BadInput("--from goes with a target, not with a run", fix="leave it out")
+    manifest = run_folder(state.root, state.run_id(what)).read_manifest()
+    if is_registry(manifest.target):
+        raise BadInput(
+            f"run {manifest.run_id} is about a registry",
+            fix=f"ebb image recycle restore {manifest.target} --all-of {manifest.run_id}",
+        )
+    if manifest.recycling is None:
+        raise NotFound(
+            f"run {manifest.run_id} on {manifest.target} sets nothing aside",
+            why="what it deletes is gone for good",
+            fix="let runs set aside first what they delete: ebb recycle set TARGET --days 14",
+        )
+    return manifest.target, RestoreChoice(manifest.recycling.folder, items)
+
+
+def _restore_image(
+    context: typer.Context, ref: str, items: list[str] | None, to: Path | None, *, as_json: bool
+) -> None:
+    if items:
+        raise BadInput("an image is named by its whole reference", fix="ebb restore oci://HOST/REPO:TAG")
+    restore_image(context, ref, to=str(to) if to else None, all_of=None, alone=False, as_json=as_json)
+
+
+def _copy_out(state: State, name: str, choice: RestoreChoice, to: Path, *, as_json: bool) -> None:
+    """Copy items to a folder of this machine, each under its address; what is there is not overwritten."""
+    contents = lake_bin(state.catalog, name)
+    copied = 0
+    for item in wanted_items(state.shop, contents, chosen_labels(contents, choice), choice):
+        check_key(item.address)
+        # A key may begin with a slash, and then it must not lead away from the folder.
+        place = to / item.address.lstrip("/")
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with place.open("xb") as file:
+                file.write(contents.store.read(contents.place_of(item.folder, item.address)))
+        except OSError as broken:
+            raise StoreError(
+                f"{place} cannot be written: {broken.strerror}",
+                why=f"{plural(copied, 'object')} were copied before; all are in the bin still",
+                fix="choose another folder",
+            ) from None
+        copied += 1
+    if as_json:
+        print_json({"copied": copied, "to": str(to)})
+    else:
+        say(f"copied {plural(copied, 'object')} to {safe(to)}; the bin has them still")
+
+
+def _show(target: str, done: Restored, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"run_id": done.run_id, "outcomes": done.outcomes, "troubles": done.troubles})
+    else:
+        back = done.back
+        say(
+            f"[bold]restored {plural(back.objects, 'object')}[/bold], {human_bytes(back.bytes)} (run {done.run_id})"
+        )
+        if back.objects:
+            say("they are still due by the same rules: the next plan takes them again;")
+            say(f"change the policy or stop the schedule first (ebb explain {safe(target)} KEY says why)")
+        elif not done.left:
+            say("the bin had nothing of it")
+    if done.left:
+        kind = PartlyApplied if done.back.objects else StoreError
+        taken = str(Outcome.TAKEN) in done.outcomes
+        raise kind(
+            f"{plural(done.left, 'object')} could not be restored",
+            why="they are in the bin as before",
+            fix="where a place is taken, copy the item elsewhere with --to FOLDER"
+            if taken
+            else "put right what is said of them, and restore again",
+            details=list(done.troubles),
+        )
