@@ -50,9 +50,7 @@ def restore(lake: Lake, manifest: Manifest, *items: str) -> Restored:
 
 def empty(lake: Lake, **how: int) -> Manifest:
     """Plan what is to go from the bin for good."""
-    return plan_bin(
-        lake.spark, lake.shop, REPOSITORY, now=lake.clock(), options=FreezeOptions(), **how
-    )
+    return plan_bin(lake.spark, lake.shop, REPOSITORY, now=lake.clock(), options=FreezeOptions(), **how)
 
 
 def test_what_a_run_set_aside_is_read_again_at_every_commit(lake):
@@ -63,7 +61,7 @@ def test_what_a_run_set_aside_is_read_again_at_every_commit(lake):
     manifest = lake.plan()
     applied = lake.apply(manifest)
     gone, aside = lake.stored(), in_bin(lake)
-    with pytest.raises(ObjectGone, match="lies in the recycle bin until 2026-02-24.*ebb restore"):
+    with pytest.raises(ObjectGone, match=r"lies in the recycle bin until 2026-02-24.*ebb restore"):
         lake.catalog.read(REPOSITORY, OLD, "raw/1")
     done = restore(lake, manifest)
 
@@ -110,7 +108,7 @@ def test_plans_from_before_a_restore_or_another_setting_are_stale(lake):
 
 
 def test_the_bin_is_emptied_of_what_has_been_there_for_its_days(lake):
-    """A bin plan takes what is expired and nothing else, with a breaker of its own, and then it is for good."""
+    """A bin plan takes what is expired and nothing else, has a breaker of its own, and is for good."""
     recycle(lake)
     first = lake.plan()
     lake.apply(first)

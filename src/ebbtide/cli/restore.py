@@ -123,9 +123,8 @@ def _show(target: str, done: Restored, *, as_json: bool) -> None:
         print_json({"run_id": done.run_id, "outcomes": done.outcomes, "troubles": done.troubles})
     else:
         back = done.back
-        say(
-            f"[bold]restored {plural(back.objects, 'object')}[/bold], {human_bytes(back.bytes)} (run {done.run_id})"
-        )
+        what = f"{plural(back.objects, 'object')}[/bold], {human_bytes(back.bytes)}"
+        say(f"[bold]restored {what} (run {done.run_id})")
         if back.objects:
             say("they are still due by the same rules: the next plan takes them again;")
             say(f"change the policy or stop the schedule first (ebb explain {safe(target)} KEY says why)")
