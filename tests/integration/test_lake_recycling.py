@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
-from tests.services.lake import REPOSITORY, Lake
+from pyspark.sql import SparkSession
+from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, make_lake
+from tests.services.seaweed import S3Server, fresh_bucket
 
 from ebbtide.engine.freezing import FreezeOptions
 from ebbtide.engine.restoring import Restored
-from ebbtide.errors import BreakerTripped, ObjectGone, StalePlan
+from ebbtide.errors import BreakerTripped, ObjectGone, SafetyStop, StalePlan
 from ebbtide.lake.emptying import plan_bin
 from ebbtide.lake.recycling import BIN_ROOT, lake_bin
 from ebbtide.lake.restoring import RestoreChoice, restore_lake
+from ebbtide.lake.rulebook import SweepRules, stored_rulebook
 from ebbtide.ledger.runs import RunState
 from ebbtide.plan.manifest import Manifest, Tally
 
 pytestmark = pytest.mark.spark
 
 DAYS = 14
-OLD = "main~1"
-DUE = ["raw/1", "raw/2", "raw/3", "raw/4", "raw/6"]
+LATE = 400
+"""On this day all is old, also what a real S3 server wrote a moment ago."""
+
+
+class Killed(BaseException):
+    """The process is no more."""
+
+
+def dies_at(step: str):
+    """Make a watcher of steps that dies at one."""
+
+    def watch(name: str) -> None:
+        if name == step:
+            raise Killed(step)
+
+    return watch
 
 
 def recycle(lake: Lake, days: int | None = DAYS) -> None:
@@ -28,8 +48,8 @@ def recycle(lake: Lake, days: int | None = DAYS) -> None:
 
 
 def contents(lake: Lake) -> dict[str, bytes]:
-    """Read every data object that is stored, by its address."""
-    return {key: lake.store.read(key) for key in lake.stored()}
+    """Read every data object that is stored, by its address; what a sweep notes for the next is none."""
+    return {key: lake.store.read(key) for key in lake.stored() if "/_gc/" not in key}
 
 
 def in_bin(lake: Lake) -> set[str]:
@@ -48,82 +68,135 @@ def restore(lake: Lake, manifest: Manifest, *items: str) -> Restored:
     return restore_lake(lake.shop, REPOSITORY, RestoreChoice(manifest.recycling.folder, items))
 
 
-def empty(lake: Lake, **how: int) -> Manifest:
-    """Plan what is to go from the bin for good."""
-    return plan_bin(lake.spark, lake.shop, REPOSITORY, now=lake.clock(), options=FreezeOptions(), **how)
+def plan_all(lake: Lake, *, full: bool = False) -> Manifest:
+    """Ask all collectors; `full` trusts nothing that earlier runs left."""
+    sweep = SweepRules(clean=full)
+    rules = stored_rulebook(lake.catalog, REPOSITORY, lifecycle=True, uncommitted=sweep, retention=True)
+    return lake.plan(rulebook=rules, full=full)
 
 
-def test_what_a_run_set_aside_is_read_again_at_every_commit(lake):
-    """Apply moves what is due into the bin, restore moves it back, and each byte is where it was."""
+@pytest.fixture(params=["folder", "s3"])
+def any_lake(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, s3_server: S3Server
+) -> Iterator[Lake]:
+    """Give a lake in a folder, and one in a bucket."""
+    if request.param == "folder":
+        yield make_lake(spark, tmp_path)
+        return
+    with fresh_bucket(s3_server) as bucket:
+        yield make_lake(spark, tmp_path, f"s3://{bucket}/lake", store_options=s3_server.options)
+
+
+def test_what_any_collector_took_comes_back_whatever_was_killed(any_lake):
+    """
+    Expired, garbage and unretained objects are set aside by one run, killed on its way, and are all restored.
+
+    Then every byte is where it was, and the next plan, which builds on what earlier ones left, finds what a
+    plan finds that trusts nothing: the very objects of the first.
+    """
+    lake = any_lake
+    lake.policy(RAW_30_DAYS)
+    lake.retain({"default_days": 5})
+    expired = lake.upload("raw/1", "raw/2")
+    unretained = lake.upload("a")
+    lake.commit()
+    kept = lake.upload("a", "b")
+    lake.commit()
+    garbage = lake.upload("c")
+    lake.catalog.reset(REPOSITORY, "main")
     recycle(lake)
-    before, full = contents(lake), lake.plan(full=True)
-    due = lake.due(full)
-    manifest = lake.plan()
-    applied = lake.apply(manifest)
-    gone, aside = lake.stored(), in_bin(lake)
-    with pytest.raises(ObjectGone, match=r"lies in the recycle bin until 2026-02-24.*ebb restore"):
-        lake.catalog.read(REPOSITORY, OLD, "raw/1")
+    lake.day(LATE)
+    before = contents(lake)
+    due = {*expired.values(), *unretained.values(), *garbage.values()}
+    manifest = plan_all(lake)
+    one = expired["raw/1"]
+    for step in ("wave 0 started", "wave 0 deleted"):
+        with pytest.raises(Killed):
+            lake.apply(manifest, override_breaker=True, on_step=dies_at(step))
+    # Killed between the copy and the delete it is in both places.
+    lake.store.copy(lake_bin(lake.catalog, REPOSITORY).place_of(_folder(manifest), one), one)
+    applied = lake.apply(manifest, override_breaker=True)
+    left, aside = contents(lake), in_bin(lake)
     done = restore(lake, manifest)
 
-    assert {"recycled": Tally("recycled", 5, 25)} == applied.outcomes
-    assert (set(before) - due, due) == (gone, aside)
-    assert {"restored": Tally("restored", 5, 25)} == done.outcomes
-    assert before == contents(lake)
-    assert set() == set(lake.listing(BIN_ROOT))
-    assert [key.encode() for key in DUE] == [lake.catalog.read(REPOSITORY, OLD, key) for key in DUE]
+    assert due == lake.due(manifest)
+    assert {"recycled"} == set(applied.outcomes)
+    assert (set(kept.values()), due) == (set(left), aside)
+    assert {"restored": Tally("restored", 4, 12)} == done.outcomes
+    assert (before, []) == (contents(lake), lake.listing(BIN_ROOT))
+    assert [b"raw/1", b"a"] == [lake.catalog.read(REPOSITORY, "main~1", key) for key in ("raw/1", "a")]
+    assert due == lake.due(plan_all(lake)) == lake.due(plan_all(lake, full=True))
 
 
-def test_after_a_restore_a_plan_says_what_a_full_one_says(lake):
-    """What is back is due again, in an incremental plan as in a full one, and can be set aside again."""
-    recycle(lake)
-    first = lake.plan()
-    lake.apply(first)
-    nothing = lake.due(lake.plan())
-    restore(lake, first, "raw/1", "raw/2")
-    incremental, full = lake.plan(), lake.plan(full=True)
-    back = {lake.catalog.stat(REPOSITORY, OLD, key).address for key in ("raw/1", "raw/2")}
-    lake.apply(full)
-    again = lake.due(lake.plan())
-
-    assert (set(), back, back, set()) == (nothing, lake.due(incremental), lake.due(full), again)
-    assert incremental.plan_hash == full.plan_hash
-    assert lake.due(first) == in_bin(lake)
+def _folder(manifest: Manifest) -> str:
+    assert manifest.recycling
+    return manifest.recycling.folder
 
 
-def test_plans_from_before_a_restore_or_another_setting_are_stale(lake):
-    """What was planned under other circumstances is not applied: neither before a restore nor other days."""
+OLD = "main~1"
+
+
+def test_single_items_come_back_and_plans_from_before_are_stale(lake):
+    """
+    What is back is due again, in an incremental plan as in a full one, and can be set aside again.
+
+    What was planned before it, or under another setting, is not applied.
+    """
     recycle(lake)
     first, second = lake.plan(), lake.plan()
     lake.apply(first)
-    restore(lake, first, "raw/1")
+    with pytest.raises(ObjectGone, match=r"lies in the recycle bin until 2026-02-24.*ebb restore 1"):
+        lake.catalog.read(REPOSITORY, OLD, "raw/1")
+    restore(lake, first, "raw/1", lake.catalog.stat(REPOSITORY, OLD, "raw/2").address)
     with pytest.raises(StalePlan, match="restored after this plan"):
         lake.apply(second)
-    third = lake.plan()
+    incremental, full = lake.plan(), lake.plan(full=True)
     recycle(lake, None)
     with pytest.raises(StalePlan, match="sets aside"):
-        lake.apply(third)
+        lake.apply(full)
+    recycle(lake)
+    lake.apply(full)
+    back = {lake.catalog.stat(REPOSITORY, OLD, key).address for key in ("raw/1", "raw/2")}
 
-    assert 1 == third.summary.due.objects
-    assert third.plan_hash != lake.plan().plan_hash
+    assert back == lake.due(incremental) == lake.due(full)
+    assert incremental.plan_hash == full.plan_hash
+    assert lake.due(first) == in_bin(lake)
+    assert set() == lake.due(lake.plan())
 
 
 def test_the_bin_is_emptied_of_what_has_been_there_for_its_days(lake):
     """A bin plan takes what is expired and nothing else, has a breaker of its own, and is for good."""
     recycle(lake)
-    first = lake.plan()
-    lake.apply(first)
+    lake.apply(lake.plan())
     lake.day(50)
-    too_early = empty(lake)
+    early = plan_bin(lake.spark, lake.shop, REPOSITORY, now=lake.clock(), options=FreezeOptions())
     lake.day(55)
     kept = lake.stored()
-    late = empty(lake)
+    late = plan_bin(lake.spark, lake.shop, REPOSITORY, now=lake.clock(), options=FreezeOptions())
     with pytest.raises(BreakerTripped):
         lake.apply(late)
     lake.apply(late, override_breaker=True)
     with pytest.raises(ObjectGone, match="deleted for good"):
         lake.catalog.read(REPOSITORY, OLD, "raw/1")
 
-    assert (0, 5) == (too_early.summary.due.objects, late.summary.due.objects)
+    assert (0, 5) == (early.summary.due.objects, late.summary.due.objects)
     assert RunState.SUCCEEDED == lake.state(late)
     assert (kept, []) == (lake.stored(), lake.listing(BIN_ROOT))
-    assert set() == lake.due(lake.plan())
+
+
+def test_a_run_that_was_interrupted_can_be_undone_whole(lake):
+    """All that it had set aside comes back and the gate is open; before, nothing else can be restored."""
+    recycle(lake)
+    before = contents(lake)
+    manifest = lake.plan()
+    with pytest.raises(Killed):
+        lake.apply(manifest, on_step=dies_at("wave 0 deleted"))
+    with pytest.raises(SafetyStop, match="was interrupted"):
+        restore(lake, manifest, "raw/1")
+    done = restore(lake, manifest)
+    with pytest.raises(StalePlan):
+        lake.apply(manifest)
+
+    assert (5, before) == (done.back.objects, contents(lake))
+    assert lake.catalog.gate(REPOSITORY) is None
+    assert lake.due(manifest) == lake.due(lake.plan())
