@@ -20,7 +20,7 @@ from ebbtide.plan.decision import DELETED_REPOSITORY
 from ebbtide.plan.manifest import Manifest
 from ebbtide.registry.purge.job import apply_registry, check_registry
 from ebbtide.report.format import count, human_bytes, plural
-from ebbtide.report.words import LAKE, Words, deeds, words_of
+from ebbtide.report.words import Words, deeds, words_of
 
 app = typer.Typer()
 
@@ -131,8 +131,8 @@ def _show(applied: Applied, words: Words, manifest: Manifest) -> None:
             f"[bold]set aside {human_bytes(aside.bytes)}[/bold] in {words.items(aside.objects)} for {days};"
             f" to undo: ebb restore {applied.run_id}"
         )
-    if freed.objects or not manifest.recycling:
+    else:
         say(f"[bold]{words.did.lower()} {human_bytes(freed.bytes)}[/bold] in {words.items(freed.objects)}")
     if changed := applied.outcomes.get("changed"):
-        why = "something came to need them" if words is LAKE else "they are not as they were planned"
+        why = "something came to need them" if words.has_branches else "they are not as they were planned"
         say(f"left alone, because {why}: {words.items(changed.objects)}")

@@ -236,10 +236,9 @@ def show_summary(manifest: Manifest) -> None:
     )
     due, held, words = summary.due, summary.held, words_of(manifest)
     what = deeds(summary.by_collector) if _has_actions(manifest) else ""
-    verb = "set aside" if manifest.recycling else words.change
     days = f" for {plural(manifest.recycling.days, 'day')}" if manifest.recycling else ""
     say(
-        f"  would {safe(what) or f'{verb} {words.items(due.objects)}'}{days},"
+        f"  would {safe(what) or f'{words.change} {words.items(due.objects)}'}{days},"
         f" [bold]{human_bytes(due.bytes)}[/bold]"
         f" ({percent(due.objects, summary.known_objects)} of {count(summary.known_objects)} known)"
     )

@@ -72,6 +72,13 @@ LAKE = Words(
     policy="The policy",
     has_branches=True,
 )
+LAKE_WITH_BIN = replace(
+    LAKE,
+    acted="set aside",
+    change="set aside",
+    would="Would set aside",
+    did="Set aside",
+)
 BUCKET = Words(
     item="item",
     known="Known versions, markers and uploads",
@@ -107,7 +114,9 @@ def words_of(manifest: Manifest) -> Words:
     """Choose the words for a run."""
     if manifest.target.startswith("s3://"):
         return BUCKET
-    return REGISTRY if manifest.target.startswith(("oci://", "oci-layout:")) else LAKE
+    if manifest.target.startswith(("oci://", "oci-layout:")):
+        return REGISTRY
+    return LAKE_WITH_BIN if manifest.recycling else LAKE
 
 
 def deeds(tallies: tuple[Tally, ...]) -> str:

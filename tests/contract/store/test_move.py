@@ -1,4 +1,4 @@
-"""What every store promises of a move: the content is under one of the two keys at least, and never over another."""
+"""What every store promises of a move: the content is under one key at least, and never over another."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def moved(store: Store, *pairs: tuple[str, str]) -> list[Outcome]:
 
 @pytest.mark.parametrize("key", [*ODD_KEYS[:-1], "/".join(["l" * 200] * 3)])
 def test_what_is_moved_there_and_back_is_as_it_was(store, key):
-    """Whatever a key is, its bytes are under the new one alone, and after the way back under the old alone."""
+    """Whatever a key is, its bytes are under the new one alone, and after the way back under the old."""
     store.write(key, b"content")
     there = moved(store, (key, BIN + key))
     seen = keys_of(store), store.read(BIN + key)
@@ -50,7 +50,7 @@ def test_another_content_is_never_overwritten(store):
 
 
 def test_a_move_goes_on_where_an_earlier_one_was_killed(store):
-    """With the copy made the source goes; with the source gone it was done before; with neither it is absent."""
+    """With the copy made the source goes; with the source gone it is done; with neither it is absent."""
     store.write("both", b"1")
     store.write(BIN + "both", b"1")
     store.write(BIN + "done", b"2")
@@ -131,7 +131,7 @@ def test_a_bucket_that_is_not_there_moves_nothing(s3_store):
 
 
 def test_a_large_object_is_copied_in_parts(s3_store):
-    """Above the size of one copy an object goes in parts, and is proven by its bytes, for its etag differs."""
+    """Above the size of one copy an object goes in parts, and is proven by its bytes: etags differ."""
     size = 11 * 1024**2
     data = os.urandom(size)
     s3_store.write("large", data)

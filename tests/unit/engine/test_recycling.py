@@ -47,7 +47,7 @@ def keys_of(store: Store) -> list[str]:
     ],
 )
 def test_what_becomes_of_a_row(tmp_path, kept_because, resumed, stored, outcome, left):
-    """What is due lies in the bin, and what came to be needed is in its place, whatever a kill left behind."""
+    """What is due lies in the bin, and what came to be needed is in its place, whatever a kill left."""
     spec = StoreSpec(tmp_path.as_uri())
     store = open_store(spec)
     for key in stored:

@@ -1,4 +1,4 @@
-"""Restoring without Spark: what is wanted is written down first, and a killed restore loses and doubles nothing."""
+"""Restoring without Spark: what is wanted is written down, and a kill loses and doubles nothing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Scene:
         """Restore all that is in the bin."""
         return self.restorer(dies_at).restore("lake:x", "all", self.bin.items(LABEL))
 
-    def keys(self, prefix: str = "") -> list[str]:
+    def listing(self, prefix: str = "") -> list[str]:
         """List what is stored."""
         return [key for batch in self.store.list(prefix) for key in batch["key"].to_pylist()]
 
@@ -78,7 +78,7 @@ def test_everything_comes_back_and_is_recorded(scene):
     tidied = scene.bin.tidy(LABEL)
 
     assert (3, 0, ()) == (done.back.objects, done.left, done.troubles)
-    assert (KEYS, True) == (scene.keys(), tidied)
+    assert (KEYS, True) == (scene.listing(), tidied)
     assert KEYS == [scene.store.read(key).decode() for key in KEYS]
     assert RunState.SUCCEEDED == scene.ledger.run(done.run_id).state
     assert all(map(is_restore, finished_outcomes(scene.root, scene.ledger, "uid")))
@@ -97,7 +97,7 @@ def test_killed_at_any_step_nothing_is_lost_or_double_and_the_next_ends_it(scene
     """After a kill each object is in one place; restoring again brings all back and records each once."""
     with pytest.raises(Killed):
         scene.restore(dies_at=step)
-    places = [key.removeprefix(items_of(ROOT, LABEL.folder)) for key in scene.keys()]
+    places = [key.removeprefix(items_of(ROOT, LABEL.folder)) for key in scene.listing()]
     scene.restore()
     states = {run.state for run in scene.ledger.runs()} - {RunState.SUCCEEDED}
     moved = [run for run in scene.ledger.runs() if scene.ledger.wave_attempts(run.run_id)]
@@ -106,7 +106,7 @@ def test_killed_at_any_step_nothing_is_lost_or_double_and_the_next_ends_it(scene
     ]
 
     assert sorted([*KEYS, label_key(ROOT, LABEL.folder)]) == sorted(places)
-    assert KEYS == [key for key in scene.keys() if not key.startswith(ROOT)]
+    assert KEYS == [key for key in scene.listing() if not key.startswith(ROOT)]
     assert states <= {RunState.FAILED, RunState.PLANNING}
     assert [] == unfinished
 
