@@ -10,6 +10,8 @@ from tests.services.ebb import Ebb, ebb
 
 from ebbtide.cli.state import State
 
+__all__ = ["ebb"]
+
 pytestmark = pytest.mark.spark
 
 TODAY, LATER = "2026-03-01", "2026-03-20"
