@@ -13,7 +13,7 @@ from tests.services.seaweed import S3Server, fresh_bucket
 from ebbtide.engine.freezing import FreezeOptions
 from ebbtide.engine.restoring import Restored
 from ebbtide.errors import BreakerTripped, ObjectGone, SafetyStop, StalePlan
-from ebbtide.lake.emptying import plan_bin
+from ebbtide.lake.emptying import plan_lake_bin
 from ebbtide.lake.recycling import BIN_ROOT, lake_bin
 from ebbtide.lake.restoring import RestoreChoice, restore_lake
 from ebbtide.lake.rulebook import SweepRules, stored_rulebook
@@ -169,10 +169,10 @@ def test_the_bin_is_emptied_of_what_has_been_there_for_its_days(lake):
     recycle(lake)
     lake.apply(lake.plan())
     lake.day(50)
-    early = plan_bin(lake.spark, lake.shop, REPOSITORY, now=lake.clock(), options=FreezeOptions())
+    early = plan_lake_bin(lake.spark, lake.shop, REPOSITORY, options=FreezeOptions())
     lake.day(55)
     kept = lake.stored()
-    late = plan_bin(lake.spark, lake.shop, REPOSITORY, now=lake.clock(), options=FreezeOptions())
+    late = plan_lake_bin(lake.spark, lake.shop, REPOSITORY, options=FreezeOptions())
     with pytest.raises(BreakerTripped):
         lake.apply(late)
     lake.apply(late, override_breaker=True)

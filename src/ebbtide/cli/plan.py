@@ -15,7 +15,7 @@ from ebbtide.cli.state import State, is_bucket, is_registry, lake_target
 from ebbtide.engine.layout import run_folder
 from ebbtide.engine.reading import Row, sample_decisions, stream_decisions
 from ebbtide.errors import BadInput
-from ebbtide.lake.emptying import plan_bin
+from ebbtide.lake.emptying import plan_lake_bin
 from ebbtide.lake.job import plan_lake
 from ebbtide.lake.retired.job import plan_retired
 from ebbtide.lake.rulebook import stored_rulebook
@@ -166,11 +166,10 @@ def _check_no_lake(asked: bool) -> None:
 def make_bin_plan(state: State, name: str, older_than: int | None, master: str | None) -> Manifest:
     """Plan to delete for good what a repository's bin has kept for its time."""
     with state.spark(master) as spark, progress() as report:
-        return plan_bin(
+        return plan_lake_bin(
             spark,
             state.shop,
             name,
-            now=state.clock(),
             options=state.freeze_options,
             older_than=older_than,
             on_progress=report,

@@ -28,7 +28,7 @@ from ebbtide.engine.freezing import FreezeOptions, OnStep, Subject, make_plan, n
 from ebbtide.engine.layout import run_folder
 from ebbtide.engine.restoring import restored_since
 from ebbtide.errors import Busy, EbbtideError, StoreError
-from ebbtide.lake.emptying import apply_bin, check_bin
+from ebbtide.lake.emptying import lake_bin_keeper
 from ebbtide.lake.lifecycle.outputs import has_policy, write_addresses, write_policy, write_stats
 from ebbtide.lake.lifecycle.policies import PolicyRun, policy_table
 from ebbtide.lake.planning import Planner
@@ -98,7 +98,7 @@ def check_lake(shop: Workshop, manifest: Manifest, options: ApplyOptions) -> Non
         check_retired(shop, manifest, options)
         return
     if manifest.collector == EMPTY_BIN:
-        check_bin(shop, manifest, options)
+        lake_bin_keeper(shop, manifest.target.removeprefix("lake:")).check(manifest, options)
         return
     target = LakeTarget(shop.catalog, manifest.target.removeprefix("lake:"), shop.ledger)
     try:
@@ -123,7 +123,8 @@ def apply_lake(
     if manifest.collector == DELETED_REPOSITORY:
         return apply_retired(spark, shop, manifest, options=options, on_progress=on_progress, on_step=on_step)
     if manifest.collector == EMPTY_BIN:
-        return apply_bin(spark, shop, manifest, options=options, on_progress=on_progress, on_step=on_step)
+        keeper = lake_bin_keeper(shop, manifest.target.removeprefix("lake:"))
+        return keeper.apply(spark, manifest, options=options, on_progress=on_progress, on_step=on_step)
     name = manifest.target.removeprefix("lake:")
     target = LakeTarget(shop.catalog, name, shop.ledger, manifest)
     with (

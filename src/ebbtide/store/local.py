@@ -199,14 +199,14 @@ class LocalStore:
         key = request.source
         try:
             source, target = self._path(key), self._path(request.target)
-            outcome, reason = self._rename(source, target)
+            outcome, reason = self._rename(source, target, request.etag)
         except PermissionError as error:
             return DeleteResult(key, Outcome.DENIED, error.strerror or "")
         except (OSError, AddressError) as error:
             return DeleteResult(key, Outcome.FAILED, getattr(error, "strerror", "") or str(error))
         return DeleteResult(key, outcome, reason)
 
-    def _rename(self, source: str, target: str) -> tuple[Outcome, str]:
+    def _rename(self, source: str, target: str, etag: str | None) -> tuple[Outcome, str]:
         """Link the new name, then unlink the old: who is killed in between leaves one file with two names."""
         found = _stat_or_none(source)
         if found is None or stat.S_ISDIR(found.st_mode):
@@ -215,6 +215,8 @@ class LocalStore:
             return (Outcome.DELETED, "it was moved before") if there else (Outcome.ABSENT, "")
         if not stat.S_ISREG(found.st_mode):
             return Outcome.FAILED, "it is a symbolic link or a special file"
+        if etag is not None and _etag(found) != etag:
+            return Outcome.CHANGED, "the content is another than was listed"
         try:
             _into_place(target, lambda: _link_new(source, target))
         except FileExistsError:

@@ -37,7 +37,8 @@ class Mover:
         if problem:
             return DeleteResult(key, Outcome.FAILED, problem)
         try:
-            outcome, reason = self._move(self.objects.root + key, self.objects.root + request.target)
+            root = self.objects.root
+            outcome, reason = self._move(root + key, root + request.target, request.etag)
         except Refusal as no:
             # A condition that did not hold says that something else came first: another look will tell.
             return DeleteResult(key, Outcome.FAILED if no.changed else no.outcome, str(no))
@@ -45,12 +46,14 @@ class Mover:
             return DeleteResult(key, Outcome.FAILED, str(broken))
         return DeleteResult(key, outcome, reason)
 
-    def _move(self, source: str, target: str) -> tuple[Outcome, str]:
+    def _move(self, source: str, target: str, etag: str | None) -> tuple[Outcome, str]:
         found, held = self.objects.describe(source), self.objects.describe(target)
         if found is None:
             # A server says the same of an object that is in no bucket.
             self.objects.check_bucket()
             return (Outcome.DELETED, "it was moved before") if held else (Outcome.ABSENT, "")
+        if etag is not None and found.etag != etag.strip('"'):
+            return Outcome.CHANGED, "the content is another than was listed"
         ours = held is None
         if held is None:
             self._copy(found, target)

@@ -61,6 +61,18 @@ def test_a_move_goes_on_where_an_earlier_one_was_killed(store):
     assert [Outcome.DELETED, Outcome.DELETED, Outcome.ABSENT] == moved(store, *pairs)
 
 
+def test_a_move_can_ask_for_one_content_alone(store):
+    """With an etag only that content is moved; another is left where it is."""
+    store.write("a", b"old")
+    old = store.stat("a").etag
+    store.write("a", b"newer")
+    refused = store.move([MoveRequest("a", "b", old)])[0].outcome
+    moved_on = store.move([MoveRequest("a", "b", store.stat("a").etag)])[0].outcome
+
+    assert (Outcome.CHANGED, Outcome.DELETED) == (refused, moved_on)
+    assert (["b"], b"newer") == (keys_of(store), store.read("b"))
+
+
 def test_many_are_moved_in_their_order(store):
     """Each request has its result, in order, and one that cannot be sent fails by itself."""
     keys = [f"p/{number:02d}" for number in range(20)]
