@@ -11,11 +11,11 @@ from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, make_lake
 from tests.services.seaweed import S3Server, fresh_bucket
 
 from ebbtide.engine.freezing import FreezeOptions
-from ebbtide.engine.restoring import Restored
+from ebbtide.engine.restoring import RestoreChoice, Restored
 from ebbtide.errors import BreakerTripped, ObjectGone, SafetyStop, StalePlan
 from ebbtide.lake.emptying import plan_lake_bin
 from ebbtide.lake.recycling import BIN_ROOT, lake_bin
-from ebbtide.lake.restoring import RestoreChoice, restore_lake
+from ebbtide.lake.restoring import restore_lake
 from ebbtide.lake.rulebook import SweepRules, stored_rulebook
 from ebbtide.ledger.runs import RunState
 from ebbtide.plan.manifest import Manifest, Tally

@@ -9,8 +9,9 @@ import pytest
 from tests.machine.records import decided
 from tests.services.lake import REPOSITORY, Lake, make_lake, open_lake
 
+from ebbtide.engine.restoring import RestoreChoice
 from ebbtide.lake.recycling import lake_bin
-from ebbtide.lake.restoring import RestoreChoice, restore_lake
+from ebbtide.lake.restoring import restore_lake
 from ebbtide.lake.rulebook import Rulebook, SweepRules, stored_rulebook
 from ebbtide.plan.manifest import Manifest
 

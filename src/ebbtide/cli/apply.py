@@ -16,7 +16,7 @@ from ebbtide.errors import BadInput
 from ebbtide.lake.job import apply_lake, check_lake
 from ebbtide.lake.retired.target import find_retired
 from ebbtide.ledger.runs import RunState
-from ebbtide.plan.decision import DELETED_REPOSITORY
+from ebbtide.plan.decision import DELETED_REPOSITORY, EMPTY_BIN
 from ebbtide.plan.manifest import Manifest
 from ebbtide.registry.purge.job import apply_registry, check_registry
 from ebbtide.report.format import count, human_bytes, plural
@@ -108,7 +108,8 @@ def _confirm(manifest: Manifest, *, yes: bool) -> None:
             why="apply asks before it changes anything, and standard input is no terminal",
             fix="look at the plan with 'ebb plan show', then apply with --yes",
         )
-    if is_bucket(manifest.target) or is_registry(manifest.target):
+    is_bin = manifest.collector == EMPTY_BIN
+    if is_registry(manifest.target) or (is_bucket(manifest.target) and not is_bin):
         what = deeds(manifest.summary.by_collector)
         question = f"In {manifest.target} {what} ({human_bytes(due.bytes)})?"
     else:
@@ -131,7 +132,7 @@ def _show(applied: Applied, words: Words, manifest: Manifest) -> None:
             f"[bold]set aside {human_bytes(aside.bytes)}[/bold] in {words.items(aside.objects)} for {days};"
             f" to undo: ebb restore {applied.run_id}"
         )
-    else:
+    if freed.objects or not manifest.recycling:
         say(f"[bold]{words.did.lower()} {human_bytes(freed.bytes)}[/bold] in {words.items(freed.objects)}")
     if changed := applied.outcomes.get("changed"):
         why = "something came to need them" if words.has_branches else "they are not as they were planned"

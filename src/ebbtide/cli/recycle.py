@@ -8,12 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
+from ebbtide.bucket.job import apply_bucket, no_bin_with_versions
+from ebbtide.bucket.model import Versioning
+from ebbtide.bucket.restoring import bucket_bin
 from ebbtide.cli.apply import show_applied
 from ebbtide.cli.console import AsJson, Master, Now, print_json, progress, safe, say, table
 from ebbtide.cli.image_recycle import empty as empty_image_bin
 from ebbtide.cli.image_recycle import list_bin as list_image_bin
 from ebbtide.cli.plan import make_bin_plan
-from ebbtide.cli.state import State, is_registry, lake_target
+from ebbtide.cli.state import State, is_bucket, is_registry, lake_target
 from ebbtide.engine.bins import Bin
 from ebbtide.errors import BadInput, EbbtideError, MetadataError
 from ebbtide.lake.job import apply_lake
@@ -22,10 +25,11 @@ from ebbtide.plan.manifest import Manifest, Tally
 from ebbtide.plan.recycling import Label
 from ebbtide.report.format import count, human_bytes, plural
 from ebbtide.rules.instant import format_instant
+from ebbtide.store.s3_versions import open_bucket
 
 app = typer.Typer(no_args_is_help=True, help="The recycle bin: what runs set aside in place of deleting it.")
 
-Target = Annotated[str, typer.Argument(help="lake:REPO or oci://HOST[/REPO].")]
+Target = Annotated[str, typer.Argument(help="lake:REPO, s3://BUCKET or oci://HOST[/REPO].")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 OlderThan = Annotated[
     int | None,
@@ -37,7 +41,7 @@ _COLUMNS = ("run", "folder", "found by", "set aside", "kept until", "objects", "
 @app.command("set")
 def set_days(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(help="lake:REPO.")],
+    target: Annotated[str, typer.Argument(help="lake:REPO or s3://BUCKET.")],
     days: Annotated[
         int | None, typer.Option("--days", min=1, max=36_500, help="Set aside for so many days.")
     ] = None,
@@ -55,8 +59,14 @@ def set_days(
             "of a registry its policies say what is recycled",
             fix="assign a policy with 'recycle' (see 'ebb image policy')",
         )
-    name = lake_target(target)
-    state.ledger.set_recycling(target, state.catalog.repository(name).uid, days)
+    if is_bucket(target):
+        shop = state.bucket_shop(target)
+        if days is not None and open_bucket(shop.spec).versioning() != Versioning.DISABLED:
+            raise no_bin_with_versions(target)
+        uid = shop.uid
+    else:
+        uid = state.catalog.repository(lake_target(target)).uid
+    state.ledger.set_recycling(target, uid, days)
     if as_json:
         print_json({"target": target, "recycle_days": days})
     elif days is None:
@@ -78,8 +88,7 @@ def list_bin(
     if is_registry(target):
         list_image_bin(context, target, as_json=as_json)
         return
-    name = lake_target(target)
-    contents = lake_bin(state.catalog, name)
+    contents = _bin(state, target)
     damage: list[EbbtideError] = []
     labels = [label for label in contents.labels(damage.append) if run in (None, label.run)]
     if items:
@@ -156,11 +165,15 @@ def empty(
     if is_registry(target):
         empty_image_bin(context, target, older_than=older_than, yes=yes, as_json=as_json)
         return
-    manifest = make_bin_plan(state, lake_target(target), older_than or 0, master)
+    manifest = make_bin_plan(state, target, older_than or 0, master)
     _confirm(manifest, yes=yes)
     options = state.apply_options(override_breaker=True)
     with state.spark(master) as spark, progress() as report:
-        applied = apply_lake(spark, state.shop, manifest, options=options, on_progress=report)
+        if is_bucket(target):
+            shop = state.bucket_shop(target)
+            applied = apply_bucket(spark, shop, manifest, options=options, on_progress=report)
+        else:
+            applied = apply_lake(spark, state.shop, manifest, options=options, on_progress=report)
     show_applied(applied, manifest, as_json=as_json)
 
 
@@ -176,6 +189,12 @@ def _confirm(manifest: Manifest, *, yes: bool) -> None:
             fix="look with 'ebb recycle ls', then empty with --yes",
         )
     typer.confirm(f"Delete {what} in the recycle bin of {manifest.target} for good?", abort=True)
+
+
+def _bin(state: State, target: str) -> Bin:
+    if is_bucket(target):
+        return bucket_bin(state.bucket_shop(target))
+    return lake_bin(state.catalog, lake_target(target))
 
 
 def _sum(contents: Bin, label: Label) -> Tally:

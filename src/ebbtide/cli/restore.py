@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ebbtide.bucket.restoring import bucket_bin, restore_bucket, wanted_keys
 from ebbtide.cli.console import AsJson, print_json, safe, say
 from ebbtide.cli.image_recycle import restore_image
 from ebbtide.cli.state import State, is_bucket, is_registry, lake_target
+from ebbtide.engine.bins import Bin, BinItem
 from ebbtide.engine.layout import run_folder
-from ebbtide.engine.restoring import Restored
+from ebbtide.engine.restoring import RestoreChoice, Restored, chosen_labels
 from ebbtide.errors import BadInput, NotFound, PartlyApplied, StoreError
 from ebbtide.lake.recycling import lake_bin
-from ebbtide.lake.restoring import RestoreChoice, chosen_labels, restore_lake, wanted_items
+from ebbtide.lake.restoring import restore_lake, wanted_items
 from ebbtide.plan.decision import Outcome
 from ebbtide.report.format import human_bytes, plural
 from ebbtide.store.keys import check_key
@@ -25,7 +28,9 @@ app = typer.Typer()
 @app.command()
 def restore(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(help="A run's number, or a target: lake:REPO, oci://HOST/REPO:TAG.")],
+    what: Annotated[
+        str, typer.Argument(help="A run's number, or lake:REPO, s3://BUCKET, oci://HOST/REPO:TAG.")
+    ],
     items: Annotated[
         list[str] | None, typer.Argument(help="Single items, by key or address; none is all of the run.")
     ] = None,
@@ -49,11 +54,23 @@ def restore(
         _restore_image(context, what, items, to, as_json=as_json)
         return
     target, choice = _choice(state, what, tuple(items or ()), folder)
-    name = lake_target(target)
     if to is not None:
-        _copy_out(state, name, choice, to, as_json=as_json)
+        _copy_out(*_wanted(state, target, choice), to, as_json=as_json)
         return
-    _show(target, restore_lake(state.shop, name, choice), as_json=as_json)
+    if is_bucket(target):
+        done = restore_bucket(state.bucket_shop(target), choice)
+    else:
+        done = restore_lake(state.shop, lake_target(target), choice)
+    _show(target, done, as_json=as_json)
+
+
+def _wanted(state: State, target: str, choice: RestoreChoice) -> tuple[Bin, Iterator[BinItem]]:
+    """Find what is meant in a target's bin."""
+    if is_bucket(target):
+        contents = bucket_bin(state.bucket_shop(target))
+        return contents, wanted_keys(contents, chosen_labels(contents, choice), choice)
+    contents = lake_bin(state.catalog, lake_target(target))
+    return contents, wanted_items(state.shop, contents, chosen_labels(contents, choice), choice)
 
 
 def _choice(state: State, what: str, items: tuple[str, ...], folder: str | None) -> tuple[str, RestoreChoice]:
@@ -65,8 +82,6 @@ def _choice(state: State, what: str, items: tuple[str, ...], folder: str | None)
                 why="to bring back everything that ever went is hardly what is meant",
                 fix="name a run (ebb restore 7), items, or a folder of the bin with --from",
             )
-        if is_bucket(what):
-            raise BadInput("buckets have no recycle bin yet", fix="name lake:REPO or oci://HOST/REPO:TAG")
         return what, RestoreChoice(folder, items)
     if folder is not None:
         raise BadInput("--from goes with a target, not with a run", fix="leave it out")
@@ -93,11 +108,10 @@ def _restore_image(
     restore_image(context, ref, to=str(to) if to else None, all_of=None, alone=False, as_json=as_json)
 
 
-def _copy_out(state: State, name: str, choice: RestoreChoice, to: Path, *, as_json: bool) -> None:
+def _copy_out(contents: Bin, items: Iterator[BinItem], to: Path, *, as_json: bool) -> None:
     """Copy items to a folder of this machine, each under its address; what is there is not overwritten."""
-    contents = lake_bin(state.catalog, name)
     copied = 0
-    for item in wanted_items(state.shop, contents, chosen_labels(contents, choice), choice):
+    for item in items:
         check_key(item.address)
         # A key may begin with a slash, and then it must not lead away from the folder.
         place = to / item.address.lstrip("/")

@@ -19,10 +19,11 @@ import pyarrow.parquet as pq
 from ebbtide.engine.bins import Bin, BinItem
 from ebbtide.engine.freezing import OnStep, no_step
 from ebbtide.engine.layout import RunFolder, make_durable, run_folder
-from ebbtide.errors import EbbtideError, SafetyStop, StalePlan
+from ebbtide.errors import EbbtideError, NotFound, SafetyStop, StalePlan
 from ebbtide.ledger.runs import Ledger, Run, RunState
 from ebbtide.plan.decision import RESTORE, Outcome
 from ebbtide.plan.manifest import Manifest, Tally
+from ebbtide.plan.recycling import Label
 from ebbtide.rules.instant import Clock
 from ebbtide.store.base import DeleteResult, MoveRequest
 from ebbtide.tables.digest import hash_addresses
@@ -54,6 +55,15 @@ BeforePage = Callable[[Sequence[BinItem], int], None]
 
 def nothing_before(page: Sequence[BinItem], run_id: int) -> None:
     """Prepare nothing."""
+
+
+@dataclass(frozen=True)
+class RestoreChoice:
+    """What is to come back: all of a folder of the bin, or single items of one or of all."""
+
+    folder: str | None = None
+    items: tuple[str, ...] = ()
+    """Keys or addresses; none means everything in the folder."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +158,16 @@ class Restorer:
         else:
             self.ledger.move(run_id, RunState.SUCCEEDED)
         self.on_step("restore ended")
+
+
+def chosen_labels(contents: Bin, choice: RestoreChoice) -> list[Label]:
+    """Give the folders to look into, the newest run first; a damaged one that nobody named is no matter."""
+    if choice.folder is not None:
+        label = contents.label(choice.folder)
+        if label.target_uid != contents.target_uid:
+            raise NotFound(f"{choice.folder!r} is in the bin of another target: {label.target}")
+        return [label]
+    return contents.labels(lambda _broken: None)[::-1]
 
 
 def restored_since(ledger: Ledger, target_uid: str, run_id: int) -> Run | None:

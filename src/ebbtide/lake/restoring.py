@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 from ebbtide.engine.bins import Bin, BinItem
 from ebbtide.engine.freezing import OnStep, no_step
 from ebbtide.engine.layout import run_folder
-from ebbtide.engine.restoring import Restored, Restorer, check_none_interrupted
+from ebbtide.engine.restoring import RestoreChoice, Restored, Restorer, check_none_interrupted, chosen_labels
 from ebbtide.errors import EbbtideError, NotFound
 from ebbtide.lake.catalog.model import Repository
 from ebbtide.lake.catalog.partitions import branch_path, object_pattern
@@ -27,15 +27,6 @@ from ebbtide.ledger.locks import target_lock
 from ebbtide.plan.manifest import Manifest
 from ebbtide.plan.recycling import Label
 from ebbtide.store.base import Store
-
-
-@dataclass(frozen=True)
-class RestoreChoice:
-    """What is to come back: all of a folder of the bin, or single items of one or of all."""
-
-    folder: str | None = None
-    items: tuple[str, ...] = ()
-    """Keys or addresses; none means everything in the folder."""
 
 
 def restorer(shop: Workshop, repository: Repository, on_step: OnStep = no_step) -> Restorer:
@@ -70,16 +61,6 @@ def restore_lake(
             # A run that is wholly back can never be finished, so nobody else opens what it left closed.
             LakeTarget(shop.catalog, repository, shop.ledger).unfence(whole)
     return done
-
-
-def chosen_labels(contents: Bin, choice: RestoreChoice) -> list[Label]:
-    """Give the folders to look into, the newest run first; a damaged one that nobody named is no matter."""
-    if choice.folder is not None:
-        label = contents.label(choice.folder)
-        if label.target_uid != contents.target_uid:
-            raise NotFound(f"{choice.folder!r} is in the bin of another target: {label.target}")
-        return [label]
-    return contents.labels(lambda _broken: None)[::-1]
 
 
 def wanted_items(

@@ -23,6 +23,7 @@ _MEANINGS: Mapping[str, str] = {
 }
 _IN_BUCKETS: Mapping[str, str] = {
     Outcome.DELETED: "Done as planned: ended, moved or aborted.",
+    Outcome.RECYCLED: "Set aside in the recycle bin; 'ebb restore' brings it back until its days are over.",
     Outcome.ABSENT: "Was done or gone already when its turn came. Nothing to do.",
     Outcome.CHANGED: "Not what it was when the plan was made, so it was left alone.",
     Outcome.DENIED: "Refused: it is not permitted, or cannot be done. As it was; see its reason.",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ebbtide.bucket.model import Action
+from ebbtide.plan.decision import EMPTY_BIN
 from ebbtide.plan.manifest import Manifest, Summary, Tally
 from ebbtide.report.format import human_bytes, plural
 
@@ -113,7 +114,7 @@ REGISTRY = replace(
 def words_of(manifest: Manifest) -> Words:
     """Choose the words for a run."""
     if manifest.target.startswith("s3://"):
-        return BUCKET
+        return LAKE if manifest.collector == EMPTY_BIN else BUCKET
     if manifest.target.startswith(("oci://", "oci-layout:")):
         return REGISTRY
     return LAKE_WITH_BIN if manifest.recycling else LAKE
