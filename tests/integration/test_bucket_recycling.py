@@ -63,7 +63,7 @@ class Scene:
         options = ApplyOptions(override_breaker=True)
         return apply_bucket(self.spark, self.shop, manifest, options=options, **how)
 
-    def keys(self):
+    def listing(self):
         """List all keys of the bucket."""
         return [key for batch in self.store.list() for key in batch["key"].to_pylist()]
 
@@ -102,7 +102,7 @@ def test_what_expired_comes_back_and_the_bin_is_out_of_every_rules_reach(scene):
     done = restore_bucket(scene.shop, choice)
     with pytest.raises(StalePlan):
         scene.apply(empty)
-    contents = {key: scene.store.read(key) for key in scene.keys() if not key.startswith(BIN_ROOT)}
+    contents = {key: scene.store.read(key) for key in scene.listing() if not key.startswith(BIN_ROOT)}
     described = scene.client.head_object(Bucket=scene.bucket, Key=KEYS[2])
     scene.later = timedelta(days=30)
     expiry = plan_bucket_bin(scene.spark, scene.shop, options=FreezeOptions())
@@ -115,7 +115,7 @@ def test_what_expired_comes_back_and_the_bin_is_out_of_every_rules_reach(scene):
     assert {key: key.encode() for key in KEYS} | {KEYS[0]: b"newer"} == contents
     assert {"of": "me"} == described["Metadata"]
     assert (1, 1) == (expiry.summary.due.objects, emptied.freed.objects)
-    assert sorted(KEYS) == sorted(scene.keys())
+    assert sorted(KEYS) == sorted(scene.listing())
 
 
 def test_an_object_that_was_written_again_is_left_alone_and_versions_need_no_bin(scene):

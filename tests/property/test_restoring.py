@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from tests.integration.crashing import quick
 from tests.machine.records import decided
 from tests.services.lake import REPOSITORY, Lake, make_lake, open_lake
 
@@ -17,7 +18,7 @@ from ebbtide.plan.manifest import Manifest
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
-STEPS = 6
+STEPS = 3
 RULES = {"raw": {"prefix": "raw/", "days": 2, "recycle": {"days": 14}}, "tmp": {"prefix": "tmp/", "days": 1}}
 
 
@@ -67,6 +68,7 @@ def test_a_plan_after_restores_is_what_a_look_at_the_store_says(spark, tmp_path,
     optimized sweep finds the garbage that a clean one finds, also where a restore brought it back.
     """
     chance = random.Random(seed)
+    spark = quick(spark)
     lake = make_lake(spark, tmp_path)
     lake.policy(RULES)
     lake.retain({"default_days": 1})
