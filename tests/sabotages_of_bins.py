@@ -4,6 +4,7 @@ from __future__ import annotations
 
 MOVES = ("tests/contract/store/test_move.py",)
 UNIT = ("tests/unit/engine/test_recycling.py", "tests/unit/engine/test_restoring.py")
+BUCKET = ("tests/unit/bucket/test_recycling.py", "tests/integration/test_bucket_recycling.py")
 WHOLE = ("tests/integration/test_lake_recycling.py",)
 
 SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
@@ -90,6 +91,27 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         "if wanted != (manifest.recycling.days if manifest.recycling else None):",
         "if False:",
         WHOLE,
+    ),
+    (
+        "rules reach into the bin of a bucket",
+        "bucket/planning.py",
+        "return (BIN_ROOT, *(prefix for prefix in found if prefix != BIN_ROOT))",
+        "return found",
+        BUCKET,
+    ),
+    (
+        "a plan reaches into the bin of a bucket",
+        "bucket/actions/deleter.py",
+        "if is_in_bin(item.key) and item.action != Action.ABORT_UPLOAD:",
+        "if False:",
+        BUCKET,
+    ),
+    (
+        "what was written again goes into the bin",
+        "bucket/recycling.py",
+        "same = same_moment(item.micros, to_micros(info.last_modified))",
+        "same = True",
+        ("tests/contract/bucket/test_setting_aside.py",),
     ),
     (
         "what lies in the bin has no label",

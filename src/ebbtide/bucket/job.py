@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from pyspark.sql import SparkSession
@@ -11,7 +12,7 @@ from ebbtide.bucket.actions.deleter import BucketDeleter
 from ebbtide.bucket.bin_place import BIN_ROOT
 from ebbtide.bucket.model import Versioning
 from ebbtide.bucket.planning import BucketPlanner
-from ebbtide.bucket.recycling import BucketRecycler
+from ebbtide.bucket.recycling import BucketRecycler, warnings_of_the_bin
 from ebbtide.bucket.restoring import bucket_bin, bucket_bin_keeper, bucket_restorer
 from ebbtide.bucket.shop import BucketShop
 from ebbtide.bucket.sources import Source, Sourced, planned_rules
@@ -20,7 +21,8 @@ from ebbtide.bucket.transition.mover import Mover
 from ebbtide.engine.applying import Applied, ApplyOptions, apply_plan, check_plan
 from ebbtide.engine.deleting import Attempt, Deleter
 from ebbtide.engine.fencing import unfenced_afterwards
-from ebbtide.engine.freezing import FreezeOptions, OnStep, Subject, make_plan, no_step
+from ebbtide.engine.freezing import Decided, FreezeOptions, OnStep, Subject, make_plan, no_step
+from ebbtide.engine.layout import RunFolder
 from ebbtide.errors import BadInput
 from ebbtide.ledger.locks import target_lock
 from ebbtide.ledger.runs import RunState
@@ -57,6 +59,13 @@ def plan_bucket(
         recycle_days=_recycle_days(shop, rules.versioning),
     )
     planner = BucketPlanner(spark, shop.spec, rules, now, report, on_progress, on_step)
+
+    def decide(folder: RunFolder) -> Decided:
+        decided = planner.decide(folder)
+        if subject.recycle_days is None:
+            return decided
+        return replace(decided, warnings=(*decided.warnings, *warnings_of_the_bin(shop.spec)))
+
     with target_lock(shop.root, shop.uid, f"ebb plan {shop.spec.url}"):
         bucket_restorer(shop).finish_interrupted()
         return make_plan(
@@ -64,7 +73,7 @@ def plan_bucket(
             shop.root,
             shop.ledger,
             subject,
-            planner.decide,
+            decide,
             made_at=shop.clock(),
             options=options,
             on_progress=on_progress,

@@ -7,7 +7,7 @@ lose; it has no bin yet, and a plan for one that was given a bin is refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from ebbtide.bucket.acting import BucketActor
 from ebbtide.bucket.actions.judging import RETIMED, same_moment
 from ebbtide.bucket.actions.planned import Planned, planned_items, versions_of
-from ebbtide.bucket.bin_place import is_in_bin
+from ebbtide.bucket.bin_place import BIN_ROOT, is_in_bin
 from ebbtide.bucket.model import Action, Versioning
 from ebbtide.engine.deleting import Attempt
 from ebbtide.errors import EbbtideError, NotFound
@@ -110,3 +110,22 @@ def _settled(moved: DeleteResult) -> DeleteResult:
 
 def _actions(batch: Any) -> Any:
     return pc.struct_field(batch.column("task"), "action")
+
+
+def warnings_of_the_bin(spec: StoreSpec) -> tuple[str, ...]:
+    """Warn if the bucket's own lifecycle rules, which the server carries out, reach the bin."""
+    found = open_bucket(spec).lifecycle() or {}
+    reaching = [str(rule.get("ID", "(no id)")) for rule in found.get("Rules", ()) if _reaches_bin(rule)]
+    if not reaching:
+        return ()
+    names = ", ".join(sorted(reaching))
+    may = "the server may delete what lies there before its days are over"
+    return (f"the bucket's own lifecycle rules ({names}) reach its recycle bin, {BIN_ROOT}: {may}",)
+
+
+def _reaches_bin(rule: Mapping[str, Any]) -> bool:
+    """Tell whether a rule that can end objects is about keys in the bin, whatever else it filters by."""
+    chosen = rule.get("Filter") or {}
+    prefix = chosen.get("Prefix") or (chosen.get("And") or {}).get("Prefix") or rule.get("Prefix") or ""
+    ends = rule.get("Status") == "Enabled" and "Expiration" in rule
+    return ends and (BIN_ROOT.startswith(prefix) or prefix.startswith(BIN_ROOT))
