@@ -19,6 +19,7 @@ from ebbtide.errors import BadInput, NotFound, PartlyApplied, StoreError
 from ebbtide.lake.recycling import lake_bin
 from ebbtide.lake.restoring import restore_lake, wanted_items
 from ebbtide.plan.decision import Outcome
+from ebbtide.plan.manifest import Manifest
 from ebbtide.report.format import human_bytes, plural
 from ebbtide.store.keys import check_key
 
@@ -53,6 +54,10 @@ def restore(
     if is_registry(what):
         _restore_image(context, what, items, to, as_json=as_json)
         return
+    run = _run_of_registry(state, what)
+    if run is not None:
+        _restore_images(context, run, items, as_json=as_json)
+        return
     target, choice = _choice(state, what, tuple(items or ()), folder)
     if to is not None:
         _copy_out(*_wanted(state, target, choice), to, as_json=as_json)
@@ -86,11 +91,6 @@ def _choice(state: State, what: str, items: tuple[str, ...], folder: str | None)
     if folder is not None:
         raise BadInput("--from goes with a target, not with a run", fix="leave it out")
     manifest = run_folder(state.root, state.run_id(what)).read_manifest()
-    if is_registry(manifest.target):
-        raise BadInput(
-            f"run {manifest.run_id} is about a registry",
-            fix=f"ebb image recycle restore {manifest.target} --all-of {manifest.run_id}",
-        )
     if manifest.recycling is None:
         raise NotFound(
             f"run {manifest.run_id} on {manifest.target} sets nothing aside",
@@ -98,6 +98,22 @@ def _choice(state: State, what: str, items: tuple[str, ...], folder: str | None)
             fix="let runs set aside first what they delete: ebb recycle set TARGET --days 14",
         )
     return manifest.target, RestoreChoice(manifest.recycling.folder, items)
+
+
+def _run_of_registry(state: State, what: str) -> Manifest | None:
+    """Give the plan of a run if it is about a registry, whose bin knows for itself what a run set aside."""
+    if not (what.isdigit() or what == "latest"):
+        return None
+    manifest = run_folder(state.root, state.run_id(what)).read_manifest()
+    return manifest if is_registry(manifest.target) else None
+
+
+def _restore_images(
+    context: typer.Context, manifest: Manifest, items: list[str] | None, *, as_json: bool
+) -> None:
+    if items:
+        raise BadInput("an image is named by its whole reference", fix="ebb restore oci://HOST/REPO:TAG")
+    restore_image(context, manifest.target, to=None, all_of=manifest.run_id, alone=False, as_json=as_json)
 
 
 def _restore_image(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.contract.store.test_contract import ODD_KEYS, keys_of
@@ -14,6 +16,7 @@ from ebbtide.store.base import MoveRequest, Store, StoreSpec
 from ebbtide.store.local import LocalStore
 from ebbtide.store.s3 import S3Store
 from ebbtide.store.s3_move import Mover
+from ebbtide.store.s3_objects import S3Objects
 from ebbtide.store.s3_transfer import Sizes
 
 BIN = "_lakefs/recycle/000007-0123456789ab/items/"
@@ -167,3 +170,58 @@ def test_what_is_beside_the_bytes_comes_along(s3_store):
     assert found
     assert ("text/x", {"who": "me"}) == (found.headers["ContentType"], found.metadata)
     assert {"k": "v"} == objects.tags(found)
+
+
+def killed_at(store: Store, owner: Any, name: str, *, before: bool) -> int:
+    """Move an object in a process that is killed just before or after a step; give how it ended."""
+    child = os.fork()
+    if child == 0:
+        plain = getattr(owner, name)
+
+        def deadly(*arguments: Any, **options: Any) -> Any:
+            result = None if before else plain(*arguments, **options)
+            os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        setattr(owner, name, deadly)
+        store.move([MoveRequest("a", BIN + "a")])
+        os._exit(1)
+    return os.waitpid(child, 0)[1]
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("step", ["link", "unlink"])
+def test_a_rename_that_is_killed_loses_and_doubles_nothing(local_store, step, before):
+    """Whenever the process dies the file is there, whole, and the next move ends it."""
+    local_store.write("a", b"content")
+    ended = killed_at(local_store, os, step, before=before)
+    found = {key: local_store.read(key) for key in keys_of(local_store)}
+
+    assert signal.SIGKILL == ended
+    assert {b"content"} == set(found.values())
+    assert [Outcome.DELETED] == moved(local_store, ("a", BIN + "a"))
+    assert ([BIN + "a"], b"content") == (keys_of(local_store), local_store.read(BIN + "a"))
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("step", ["_copy", "_is_whole"])
+def test_a_copy_that_is_killed_loses_and_doubles_nothing(s3_store, step, before):
+    """Killed before or after the copy, the proof and so before the delete: the next move ends it."""
+    s3_store.write("a", b"content")
+    ended = killed_at(S3Store(s3_store.spec), Mover, step, before=before)
+    found = {key: s3_store.read(key) for key in keys_of(s3_store)}
+
+    assert signal.SIGKILL == ended
+    assert b"content" == found["a"]
+    assert [Outcome.DELETED] == moved(s3_store, ("a", BIN + "a"))
+    assert ([BIN + "a"], b"content") == (keys_of(s3_store), s3_store.read(BIN + "a"))
+
+
+def test_a_delete_after_a_copy_that_is_killed_was_done(s3_store):
+    """Killed when the source is gone, the next move finds that it was done."""
+    s3_store.write("a", b"content")
+    ended = killed_at(S3Store(s3_store.spec), S3Objects, "remove_same", before=False)
+
+    assert (signal.SIGKILL, [BIN + "a"]) == (ended, keys_of(s3_store))
+    assert [Outcome.DELETED] == moved(s3_store, ("a", BIN + "a"))
+    assert b"content" == s3_store.read(BIN + "a")
