@@ -5,6 +5,7 @@ from __future__ import annotations
 MOVES = ("tests/contract/store/test_move.py",)
 UNIT = ("tests/unit/engine/test_recycling.py", "tests/unit/engine/test_restoring.py")
 BUCKET = ("tests/unit/bucket/test_recycling.py", "tests/integration/test_bucket_recycling.py")
+VERSIONS = ("tests/contract/bucket/test_version_bin.py",)
 WHOLE = ("tests/integration/test_lake_recycling.py",)
 
 SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
@@ -112,6 +113,34 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         "same = same_moment(item.micros, to_micros(info.last_modified))",
         "same = True",
         ("tests/contract/bucket/test_setting_aside.py",),
+    ),
+    (
+        "a version is deleted without a copy",
+        "bucket/version_recycling.py",
+        "return keeper.keep(item.key, item.version, item.etag, name) or True",
+        "return True",
+        VERSIONS,
+    ),
+    (
+        "a copy of a version is believed without proof",
+        "bucket/version_bin.py",
+        "        if held is not None and self._is_whole(found, held):\n",
+        "        if held is not None:\n",
+        VERSIONS,
+    ),
+    (
+        "a marker is removed whatever came after it",
+        "bucket/version_bin.py",
+        "if not rows[0].is_delete_marker or rows[1].version_id != kept.version:",
+        "if False:",
+        VERSIONS,
+    ),
+    (
+        "who empties the bin of versions reaches everything",
+        "bucket/version_recycling.py",
+        "if not name.startswith(BIN_ROOT):",
+        "if False:",
+        VERSIONS,
     ),
     (
         "what lies in the bin has no label",

@@ -1,19 +1,23 @@
-"""The recycle bin of a bucket without versions, on a real S3 server."""
+"""The recycle bin of a bucket, with and without versions, on a real S3 server."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
 import pytest
+from tests.services.bucket_plan import planned_bucket
 from tests.services.seaweed import fresh_bucket
 
 from ebbtide.bucket.bin_place import BIN_ROOT
 from ebbtide.bucket.job import BucketShop, apply_bucket, plan_bucket
+from ebbtide.bucket.model import Versioning
 from ebbtide.bucket.restoring import bucket_bin, plan_bucket_bin, restore_bucket
 from ebbtide.bucket.rulebook import BucketRules
 from ebbtide.bucket.sources import Source
 from ebbtide.engine.applying import ApplyOptions
 from ebbtide.engine.freezing import FreezeOptions
+from ebbtide.engine.layout import run_folder
+from ebbtide.engine.reading import stream_decisions
 from ebbtide.engine.restoring import RestoreChoice
 from ebbtide.errors import BadInput, StalePlan
 from ebbtide.ledger.runs import Ledger
@@ -27,6 +31,12 @@ pytestmark = pytest.mark.spark
 RULES = {
     "Rules": [
         {"ID": "all", "Status": "Enabled", "Filter": {}, "Expiration": {"Days": 3}},
+        {
+            "ID": "old",
+            "Status": "Enabled",
+            "Filter": {},
+            "NoncurrentVersionExpiration": {"NoncurrentDays": 2},
+        },
         {"ID": "bin", "Status": "Enabled", "Filter": {"Prefix": BIN_ROOT}, "Expiration": {"Days": 1}},
     ]
 }
@@ -63,6 +73,11 @@ class Scene:
         options = ApplyOptions(override_breaker=True)
         return apply_bucket(self.spark, self.shop, manifest, options=options, **how)
 
+    def version(self, status):
+        """Switch versions on, and perhaps suspend them."""
+        for one in {"Enabled": True, status: True}:
+            self.client.put_bucket_versioning(Bucket=self.bucket, VersioningConfiguration={"Status": one})
+
     def listing(self):
         """List all keys of the bucket."""
         return [key for batch in self.store.list() for key in batch["key"].to_pylist()]
@@ -77,6 +92,7 @@ def scene(spark, s3_server, tmp_path):
             made.client.put_object(Bucket=bucket, Key=key, Body=key.encode(), Metadata={"of": "me"})
         made.ledger.set_recycling(made.spec.url, made.shop.uid, 14)
         yield made
+        planned_bucket(s3_server, bucket, Versioning.DISABLED).empty()
 
 
 def test_what_expired_comes_back_and_the_bin_is_out_of_every_rules_reach(scene):
@@ -118,19 +134,54 @@ def test_what_expired_comes_back_and_the_bin_is_out_of_every_rules_reach(scene):
     assert sorted(KEYS) == sorted(scene.listing())
 
 
-def test_an_object_that_was_written_again_is_left_alone_and_versions_need_no_bin(scene):
-    """The days of what was written since the plan begin anew; a bucket with versions is refused a bin."""
+def test_an_object_that_was_written_again_is_left_alone_and_suspended_versions_have_no_bin(scene):
+    """The days of what was written since the plan begin anew; a bucket with suspended versions is refused."""
     manifest = scene.plan()
     scene.store.write(KEYS[1], b"rewritten")
     applied = scene.apply(manifest)
     restore_bucket(scene.shop, RestoreChoice(items=(KEYS[0],)))
-    status = {"Status": "Enabled"}
-    scene.client.put_bucket_versioning(Bucket=scene.bucket, VersioningConfiguration=status)
-    with pytest.raises(BadInput, match="keeps versions"):
+    scene.version("Suspended")
+    with pytest.raises(BadInput, match="is suspended"):
         scene.plan()
 
     assert {"recycled": 2, "changed": 1} == {name: tally.objects for name, tally in applied.outcomes.items()}
     assert [KEYS[0].encode(), b"rewritten"] == [scene.store.read(key) for key in KEYS[:2]]
+
+
+def test_versions_that_were_deleted_and_objects_that_were_hidden_come_back(scene):
+    """
+    In a bucket with versions a noncurrent version is copied before it goes, and a marker is noted.
+
+    Both are undone: the marker is removed, and the version is put back where nothing else would be hidden;
+    what stays in the bin is deleted with all its versions by the bin's own plan.
+    """
+    scene.version("Enabled")
+    for body in (b"old", b"new"):
+        scene.client.put_object(Bucket=scene.bucket, Key="a", Body=body)
+    manifest = scene.plan()
+
+    def dies(step):
+        if step == "wave 0 deleted":
+            raise Killed
+
+    with pytest.raises(Killed):
+        scene.apply(manifest, on_step=dies)
+    applied = scene.apply(manifest)
+    hidden = [key for key in scene.listing() if not key.startswith(BIN_ROOT)]
+    # By the clock of the run the markers are as old as all else, so what they hide is due, and only that.
+    again = {row["address"] for row in stream_decisions(run_folder(scene.shop.root, scene.plan().run_id))}
+    done = restore_bucket(scene.shop, RestoreChoice(manifest.recycling.folder))
+    contents = {key: scene.store.read(key) for key in scene.listing() if not key.startswith(BIN_ROOT)}
+    scene.later = timedelta(days=30)
+    emptied = scene.apply(plan_bucket_bin(scene.spark, scene.shop, options=FreezeOptions()))
+    left = scene.client.list_object_versions(Bucket=scene.bucket, Prefix=BIN_ROOT)
+
+    assert {"recycled": 5} == {name: tally.objects for name, tally in applied.outcomes.items()}
+    assert ([], {*KEYS, "a"}) == (hidden, again)
+    assert {"restored": 4, "taken": 1} == {name: tally.objects for name, tally in done.outcomes.items()}
+    assert {key: key.encode() for key in KEYS} | {"a": b"new"} == contents
+    assert 1 == emptied.freed.objects
+    assert ([], []) == (left.get("Versions", []), left.get("DeleteMarkers", []))
 
 
 def _raise(broken):

@@ -63,10 +63,10 @@ class Deed:
                 if moved
                 else f"changed its class: {self.reason}"
             )
-        if self.action is not Action.EXPIRE:
-            return _WORDS[self.action]
         if self.outcome is Outcome.RECYCLED:
             return f"set it aside in the recycle bin (ebb restore {self.run_id} KEY)"
+        if self.action is not Action.EXPIRE:
+            return _WORDS[self.action]
         if self.versioning is Versioning.DISABLED:
             return "deleted it for good"
         return f"put a delete marker {'in its place' if self._was_replaced else 'over it'}"

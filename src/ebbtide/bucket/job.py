@@ -18,6 +18,8 @@ from ebbtide.bucket.shop import BucketShop
 from ebbtide.bucket.sources import Source, Sourced, planned_rules
 from ebbtide.bucket.target import BucketTarget
 from ebbtide.bucket.transition.mover import Mover
+from ebbtide.bucket.version_bin import VERSIONS
+from ebbtide.bucket.version_recycling import VersionRecycler
 from ebbtide.engine.applying import Applied, ApplyOptions, apply_plan, check_plan
 from ebbtide.engine.deleting import Attempt, Deleter
 from ebbtide.engine.fencing import unfenced_afterwards
@@ -33,7 +35,7 @@ from ebbtide.tables.progress import OnProgress, no_progress
 
 COLLECTOR = "bucket"
 
-__all__ = ["BucketShop", "apply_bucket", "check_bucket", "no_bin_with_versions", "plan_bucket"]
+__all__ = ["BucketShop", "apply_bucket", "check_bucket", "no_bin_when_suspended", "plan_bucket"]
 
 
 def plan_bucket(
@@ -131,28 +133,32 @@ def _target(shop: BucketShop, manifest: Manifest) -> BucketTarget:
     def make_deleter(attempt: Attempt) -> Deleter:
         mover = Mover(shop.spec, attempt, planned.versioning, shop.locations, shop.root, run=manifest.run_id)
         usual = BucketActor(BucketDeleter(shop.spec, attempt, planned.versioning), mover)
-        label = label_of(manifest, attempt.now())
+        with_versions = planned.versioning is Versioning.ENABLED
+        label = label_of(manifest, attempt.now(), VERSIONS if with_versions else "")
         if label is None:
             return usual
         # Before the first object is moved, so whatever lies in the bin says what it is.
         bucket_bin(shop).write(label)
-        return BucketRecycler(usual, shop.spec, attempt, items_of(BIN_ROOT, label.folder))
+        place = items_of(BIN_ROOT, label.folder)
+        if with_versions:
+            return VersionRecycler(usual, shop.spec, attempt, place)
+        return BucketRecycler(usual, shop.spec, attempt, place)
 
     return BucketTarget(lambda: shop.sourced(planned.source, given), make_deleter, shop.ledger)
 
 
 def _recycle_days(shop: BucketShop, versioning: Versioning) -> int | None:
-    """Say for how long what expires is set aside; a bucket with versions cannot do that yet."""
+    """Say for how long what would be lost is set aside; where versions are suspended that cannot be done."""
     days = shop.ledger.recycling_days(shop.uid)
-    if days is not None and versioning is not Versioning.DISABLED:
-        raise no_bin_with_versions(shop.spec.url)
+    if days is not None and versioning is Versioning.SUSPENDED:
+        raise no_bin_when_suspended(shop.spec.url)
     return days
 
 
-def no_bin_with_versions(bucket: str) -> BadInput:
-    """Say that a bucket with versions has no bin."""
+def no_bin_when_suspended(bucket: str) -> BadInput:
+    """Say that a bucket whose versioning is suspended has no bin."""
     return BadInput(
-        f"{bucket} keeps versions, and only buckets without them have a recycle bin yet",
-        why="what expires there gets a delete marker, but deleted versions would be gone for good",
-        fix=f"switch it off: ebb recycle set {bucket} --off",
+        f"the versioning of {bucket} is suspended, and such a bucket has no recycle bin",
+        why="a delete marker there destroys the null version below it",
+        fix=f"enable versioning, or switch the bin off: ebb recycle set {bucket} --off",
     )

@@ -1,8 +1,7 @@
 """
 Setting aside what expires in a bucket without versions, in place of deleting it.
 
-A bucket that keeps versions has other ways to undo (a delete marker can be removed), and other things to
-lose; it has no bin yet, and a plan for one that was given a bin is refused.
+A bucket that keeps versions has other ways to undo and other things to lose: see `version_recycling`.
 """
 
 from __future__ import annotations

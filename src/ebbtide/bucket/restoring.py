@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from pyspark.sql import SparkSession
 
 from ebbtide.bucket.bin_place import BIN_ROOT
+from ebbtide.bucket.model import Versioning
 from ebbtide.bucket.shop import BucketShop
+from ebbtide.bucket.version_bin import VERSIONS, VersionBin, VersionKeeper, kept_of
+from ebbtide.bucket.version_recycling import VersionBinDeleter
 from ebbtide.engine.bins import Bin, BinItem
 from ebbtide.engine.emptying import BinKeeper
 from ebbtide.engine.freezing import FreezeOptions, OnStep, no_step
@@ -17,18 +21,50 @@ from ebbtide.errors import NotFound, StalePlan
 from ebbtide.ledger.locks import target_lock
 from ebbtide.plan.manifest import Manifest
 from ebbtide.plan.recycling import Label
+from ebbtide.store.base import DeleteResult, MoveRequest
 from ebbtide.store.opening import open_store
+from ebbtide.store.s3_versions import open_bucket
 from ebbtide.tables.progress import OnProgress, no_progress
 
 
 def bucket_bin(shop: BucketShop) -> Bin:
     """Open a bucket's bin."""
-    return Bin(open_store(shop.spec), BIN_ROOT, shop.uid)
+    store = open_store(shop.spec)
+    if keeps_versions(shop):
+        return VersionBin(store, BIN_ROOT, shop.uid, shop.spec)
+    return Bin(store, BIN_ROOT, shop.uid)
+
+
+def keeps_versions(shop: BucketShop) -> bool:
+    """Tell whether to delete in a bucket is only to hide, as it is also where versions are kept no more."""
+    return open_bucket(shop.spec).versioning() != Versioning.DISABLED
 
 
 def bucket_restorer(shop: BucketShop, on_step: OnStep = no_step) -> Restorer:
-    """Make what brings a bucket's objects back."""
-    return Restorer(shop.root, shop.ledger, bucket_bin(shop), shop.clock, on_step=on_step)
+    """Make what brings a bucket's objects and versions back."""
+    contents = bucket_bin(shop)
+
+    def moves(page: Sequence[BinItem]) -> list[DeleteResult]:
+        """Move items back, each as its folder's form asks for."""
+        forms = {folder: contents.label(folder).form for folder in {item.folder for item in page}}
+        return [_moved(shop, contents, item, forms[item.folder]) for item in page]
+
+    return Restorer(
+        shop.root,
+        shop.ledger,
+        contents,
+        shop.clock,
+        on_step=on_step,
+        moves=moves if isinstance(contents, VersionBin) else None,
+    )
+
+
+def _moved(shop: BucketShop, contents: Bin, item: BinItem, form: str) -> DeleteResult:
+    name = contents.place_of(item.folder, item.address)
+    if form == VERSIONS:
+        return VersionKeeper(shop.spec).restore(kept_of(item.address), name)
+    (result,) = contents.store.move([MoveRequest(name, item.address)])
+    return result
 
 
 def restore_bucket(shop: BucketShop, choice: RestoreChoice, on_step: OnStep = no_step) -> Restored:
@@ -54,16 +90,24 @@ def wanted_keys(contents: Bin, labels: Sequence[Label], choice: RestoreChoice) -
         return (item for label in labels for item in contents.items(label))
     found = []
     for key in choice.items:
-        places = (contents.find(label, key) for label in labels)
-        item = next((place for place in places if place is not None), None)
-        if item is None:
+        places = (list(_of_key(contents, label, key)) for label in labels)
+        items = next((place for place in places if place), None)
+        if items is None:
             raise NotFound(
                 f"{key!r} is not in the recycle bin",
                 why="nothing was restored",
                 fix="see 'ebb recycle ls' for what the bin has",
             )
-        found.append(item)
+        found += items
     return iter(found)
+
+
+def _of_key(contents: Bin, label: Label, key: str) -> Iterator[BinItem]:
+    """Find what a folder has of a key: one object, or several versions and notes of delete markers."""
+    if label.form == VERSIONS:
+        yield from contents.named(label, key)
+    elif (item := contents.find(label, key)) is not None:
+        yield item
 
 
 def bucket_bin_keeper(shop: BucketShop) -> BinKeeper:
@@ -79,7 +123,9 @@ def bucket_bin_keeper(shop: BucketShop) -> BinKeeper:
             )
 
     url = shop.spec.url
-    return BinKeeper(bucket_bin(shop), url, url, shop.ledger, shop.root, shop.clock, check_same)
+    contents = bucket_bin(shop)
+    make = partial(VersionBinDeleter, shop.spec) if isinstance(contents, VersionBin) else None
+    return BinKeeper(contents, url, url, shop.ledger, shop.root, shop.clock, check_same, make)
 
 
 def plan_bucket_bin(

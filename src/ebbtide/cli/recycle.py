@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ebbtide.bucket.job import apply_bucket, no_bin_with_versions
+from ebbtide.bucket.job import apply_bucket, no_bin_when_suspended
 from ebbtide.bucket.model import Versioning
 from ebbtide.bucket.restoring import bucket_bin
 from ebbtide.cli.apply import show_applied
@@ -61,8 +61,8 @@ def set_days(
         )
     if is_bucket(target):
         shop = state.bucket_shop(target)
-        if days is not None and open_bucket(shop.spec).versioning() != Versioning.DISABLED:
-            raise no_bin_with_versions(target)
+        if days is not None and open_bucket(shop.spec).versioning() == Versioning.SUSPENDED:
+            raise no_bin_when_suspended(target)
         uid = shop.uid
     else:
         uid = state.catalog.repository(lake_target(target)).uid

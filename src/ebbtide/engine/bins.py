@@ -63,10 +63,10 @@ class Bin:
         """Write a label; it must be there before the first item is."""
         self.store.write(label_key(self.root, label.folder), label.to_json().encode())
 
-    def items(self, label: Label) -> Iterator[BinItem]:
-        """Stream what lies in a run's folder, however much it is."""
+    def items(self, label: Label, prefix: str = "") -> Iterator[BinItem]:
+        """Stream what lies in a run's folder, or what of it begins so, however much it is."""
         place = items_of(self.root, label.folder)
-        for batch in self.store.list(place):
+        for batch in self.store.list(place + prefix):
             for key, size in zip(batch["key"].to_pylist(), batch["size"].to_pylist(), strict=True):
                 yield BinItem(label.folder, label.run, key[len(place) :], size)
 
@@ -86,5 +86,15 @@ class Bin:
         """Remove the label of a folder that has no item left, and tell whether that was so."""
         if any(batch.num_rows for batch in self.store.list(items_of(self.root, label.folder))):
             return False
-        self.store.delete([DeleteRequest(label_key(self.root, label.folder))])
+        self.remove(label_key(self.root, label.folder))
         return True
+
+    def named(self, label: Label, name: str) -> Iterator[BinItem]:
+        """Stream what a run's folder has of one name."""
+        item = self.find(label, name)
+        if item is not None:
+            yield item
+
+    def remove(self, key: str) -> None:
+        """Remove an object of the bin for good."""
+        self.store.delete([DeleteRequest(key)])

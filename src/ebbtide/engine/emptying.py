@@ -61,6 +61,8 @@ class BinKeeper(Unfenced):
     clock: Clock
     check_same: Callable[[Manifest], None]
     """Stops with StalePlan if the bin's owner is not the one that was planned."""
+    make_deleter: Callable[[Attempt], Deleter] | None = None
+    """Makes what deletes in the bin where to delete an object is not enough."""
 
     @property
     def in_order(self) -> bool:
@@ -69,6 +71,8 @@ class BinKeeper(Unfenced):
 
     def deleter(self, attempt: Attempt) -> Deleter:
         """Delete what lies in the bin, and nothing else, whatever the plan says."""
+        if self.make_deleter is not None:
+            return self.make_deleter(attempt)
         return store_deleter(self.bin.store.spec, attempt, only_below=self.bin.root)
 
     def check_still_meant(self, manifest: Manifest) -> None:

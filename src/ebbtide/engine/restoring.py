@@ -53,6 +53,10 @@ BeforePage = Callable[[Sequence[BinItem], int], None]
 """Called with a page and the number of the run before anything of it is moved."""
 
 
+MovePage = Callable[[Sequence[BinItem]], Sequence[DeleteResult]]
+"""Moves a page's items to where they were: a result for each, in order, as of `Store.move`."""
+
+
 def nothing_before(page: Sequence[BinItem], run_id: int) -> None:
     """Prepare nothing."""
 
@@ -95,6 +99,8 @@ class Restorer:
     clock: Clock
     before: BeforePage = nothing_before
     on_step: OnStep = no_step
+    moves: MovePage | None = None
+    """Moves a page's items back where the store's own moves will not do."""
 
     def restore(self, target: str, asked: str, items: Iterable[BinItem]) -> Restored:
         """Bring items back, none over another content; `asked` says what was asked for, for the ledger."""
@@ -140,8 +146,7 @@ class Restorer:
         """Move one page's items and make durable what became of each."""
         self.before(page, folder.run_id)
         attempt = self.ledger.start_wave(folder.run_id, number)
-        requests = [MoveRequest(self.bin.place_of(one.folder, one.address), one.address) for one in page]
-        results = [_settled(result) for result in self.bin.store.move(requests)]
+        results = [_settled(result) for result in (self.moves or self._to_addresses)(page)]
         self.on_step(f"page {number} moved")
         place = folder.outcomes(number, attempt)
         place.mkdir(parents=True, exist_ok=True)
@@ -150,6 +155,10 @@ class Restorer:
         self.ledger.finish_wave(folder.run_id, number, attempt)
         self.on_step(f"page {number} finished")
         return results
+
+    def _to_addresses(self, page: Sequence[BinItem]) -> Sequence[DeleteResult]:
+        requests = [MoveRequest(self.bin.place_of(one.folder, one.address), one.address) for one in page]
+        return self.bin.store.move(requests)
 
     def _end(self, run_id: int, tallies: dict[str, Tally]) -> None:
         left = sum(tally.objects for name, tally in tallies.items() if name != Outcome.RESTORED)

@@ -27,6 +27,8 @@ class Label:
     days: int
     set_aside: datetime
     """When the last of them were: the days count from here for all, so that none goes too early."""
+    form: str = ""
+    """How its items are named, if not by their addresses alone."""
     format: int = FORMAT
 
     @property
@@ -41,7 +43,7 @@ class Label:
         return json.dumps(plain, indent=2, sort_keys=True)
 
 
-def label_of(manifest: Manifest, moment: datetime) -> Label | None:
+def label_of(manifest: Manifest, moment: datetime, form: str = "") -> Label | None:
     """Write the label for what a plan sets aside; None if it deletes for good."""
     recycling = manifest.recycling
     if recycling is None:
@@ -55,6 +57,7 @@ def label_of(manifest: Manifest, moment: datetime) -> Label | None:
         policy_hash=manifest.policy_hash,
         days=recycling.days,
         set_aside=moment,
+        form=form,
     )
 
 
