@@ -148,6 +148,7 @@ def test_an_object_that_was_written_again_is_left_alone_and_suspended_versions_h
     assert [KEYS[0].encode(), b"rewritten"] == [scene.store.read(key) for key in KEYS[:2]]
 
 
+@pytest.mark.long
 def test_versions_that_were_deleted_and_objects_that_were_hidden_come_back(scene):
     """
     In a bucket with versions a noncurrent version is copied before it goes, and a marker is noted.

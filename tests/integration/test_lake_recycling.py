@@ -75,7 +75,7 @@ def plan_all(lake: Lake, *, full: bool = False) -> Manifest:
     return lake.plan(rulebook=rules, full=full)
 
 
-@pytest.fixture(params=["folder", "s3"])
+@pytest.fixture(params=[pytest.param("folder", marks=pytest.mark.long), "s3"])
 def any_lake(
     request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, s3_server: S3Server
 ) -> Iterator[Lake]:

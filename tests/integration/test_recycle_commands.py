@@ -76,3 +76,37 @@ def test_the_bin_from_its_setting_to_its_end(sales, spark, monkeypatch):
     assert {"deleted": 1} == {name: tally["objects"] for name, tally in emptied["outcomes"].items()}
     assert "deleted for good and cannot be restored" in for_good
     assert [] == sales.json("recycle", "ls", "lake:sales")["runs"]
+
+
+def test_the_bin_of_a_bucket(ebb, s3_server, bucket, spark, monkeypatch):
+    """The same commands set, show, undo and empty the bin of a bucket."""
+    client, target, later = s3_server.client(), f"s3://{bucket}", "2099-01-01"
+    (ebb.folder / "ebbtide.toml").write_text(
+        f'[store]\nendpoint = "{s3_server.endpoint}"\npath_style = true\nallow_http = true\nordered = false\n'
+    )
+    rule = {"ID": "logs", "Status": "Enabled", "Filter": {"Prefix": "logs/"}, "Expiration": {"Days": 3}}
+    (ebb.folder / "rules.json").write_text(json.dumps({"Rules": [rule]}))
+    for key in ("logs/a", "logs/b", "c"):
+        client.put_object(Bucket=bucket, Key=key, Body=key.encode())
+    ebb("bucket", "rules", "set", bucket, "rules.json")
+    ebb("recycle", "set", target, "--days", "14")
+    planned = ebb("plan", target, now=later)[0]
+    applied = ebb("apply", "1", "--yes", "--override-breaker", now=later)[0]
+    monkeypatch.setattr(State, "spark", no_spark)
+    explained = ebb("explain", target, "logs/a", now=later)[0]
+    listed = ebb("recycle", "ls", target)[0]
+    restored = ebb("restore", "1", "logs/a", now=later)[0]
+    copied = ebb("restore", target, "logs/b", "--to", "out")[0]
+    monkeypatch.setattr(State, "spark", lambda _state, _master=None: nullcontext(spark))
+    expiry = ebb("plan", target, "--bin", now="2099-01-20")[0]
+    ebb("apply", "latest", "--yes", "--override-breaker", now="2099-01-20")
+
+    assert "would expire 2 objects (what expires is set aside for 14 days)" in planned
+    assert "set aside 12 B in 2 items for 14 days; to undo: ebb restore 1" in applied
+    assert "set it aside in the recycle bin" in explained
+    assert "2 objects, 12 B; runs set aside for 14 days" in listed
+    assert "restored 1 object" in restored
+    assert "copied 1 object" in copied
+    assert b"logs/b" == (ebb.folder / "out" / "logs" / "b").read_bytes()
+    assert "would delete 1 object" in expiry
+    assert ["c", "logs/a"] == [one["Key"] for one in client.list_objects_v2(Bucket=bucket)["Contents"]]
