@@ -54,6 +54,8 @@ def restore(
     if is_registry(what):
         _restore_image(context, what, items, to, as_json=as_json)
         return
+    if folder is not None and (what.isdigit() or what == "latest"):
+        raise BadInput("--from goes with a target, not with a run", fix="leave it out")
     run = _run_of_registry(state, what)
     if run is not None:
         _restore_images(context, run, items, as_json=as_json)
@@ -88,8 +90,6 @@ def _choice(state: State, what: str, items: tuple[str, ...], folder: str | None)
                 fix="name a run (ebb restore 7), items, or a folder of the bin with --from",
             )
         return what, RestoreChoice(folder, items)
-    if folder is not None:
-        raise BadInput("--from goes with a target, not with a run", fix="leave it out")
     manifest = run_folder(state.root, state.run_id(what)).read_manifest()
     if manifest.recycling is None:
         raise NotFound(
