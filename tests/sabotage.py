@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.sabotages_of_bins import SABOTAGES as OF_BINS
 from tests.sabotages_of_registries import SABOTAGES as OF_REGISTRIES
 
 ROOT = Path(__file__).parents[1]
@@ -410,7 +411,7 @@ SABOTAGES = (
         "if False:",
         BUCKET,
     ),
-    *(Sabotage(*one) for one in OF_REGISTRIES),
+    *(Sabotage(*one) for one in (*OF_REGISTRIES, *OF_BINS)),
 )
 
 

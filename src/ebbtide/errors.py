@@ -110,13 +110,16 @@ class ObjectGone(NotFound):
         run_id: int,
         rules: tuple[str, ...],
         restorable: bool,
+        until: datetime | None = None,
     ) -> None:
         self.address, self.since, self.run_id = address, since, run_id
-        self.rules, self.restorable = rules, restorable
+        self.rules, self.restorable, self.until = rules, restorable, until
+        done = "deleted it" if until is None else "set it aside"
+        in_bin = "" if until is None else f"it lies in the recycle bin until {until:%Y-%m-%dT%H:%M:%SZ}; "
         super().__init__(
             f"{address} is gone since {since:%Y-%m-%dT%H:%M:%SZ}",
-            why=f"run {run_id} deleted it by {', '.join(rules) or 'no named rule'}",
-            fix="it can be brought back with 'ebb restore'"
+            why=f"run {run_id} {done} by {', '.join(rules) or 'no named rule'}",
+            fix=f"{in_bin}bring it back with 'ebb restore {run_id} {address}'"
             if restorable
             else "it was deleted for good and cannot be restored",
         )

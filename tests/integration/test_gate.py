@@ -24,7 +24,7 @@ OTHER_DAYS = {"old-raw": {"prefix": "raw/", "days": 31}}
 
 def target_of(lake: Lake) -> LakeTarget:
     """Give the repository as apply sees it."""
-    return LakeTarget(lake.catalog, REPOSITORY)
+    return LakeTarget(lake.catalog, REPOSITORY, lake.ledger)
 
 
 def gate_of(lake: Lake) -> str | None:

@@ -201,7 +201,7 @@ class EngineMachine(RuleBasedStateMachine):
         except Crash:
             self.history.counts["crashes"] += 1
             if watcher.script.killed and watcher.closed:
-                LakeTarget(self.lake.catalog, REPOSITORY).fence(manifest)
+                LakeTarget(self.lake.catalog, REPOSITORY, self.lake.ledger).fence(manifest)
                 return "killed in a wave"
             return "interrupted"
         except StalePlan:

@@ -15,7 +15,7 @@ from ebbtide.bucket.sources import planned_rules
 from ebbtide.engine.burials import GONE, outcome_folders
 from ebbtide.engine.layout import run_folder
 from ebbtide.ledger.runs import Ledger, Run
-from ebbtide.plan.decision import Outcome
+from ebbtide.plan.decision import EMPTY_BIN, RESTORE, Outcome
 from ebbtide.store.s3_objects import NULL
 
 _MOVED = "moved to "
@@ -45,7 +45,7 @@ class Deed:
     def ended_it(self) -> bool:
         """Tell whether the version is gone since then; what has its id now is something else."""
         if self.action is Action.EXPIRE:
-            done = self.outcome is Outcome.DELETED
+            done = self.outcome in (Outcome.DELETED, Outcome.RECYCLED)
             return done and (self.versioning is Versioning.DISABLED or self._was_replaced)
         if self.outcome is Outcome.ABSENT:
             return True
@@ -63,6 +63,8 @@ class Deed:
                 if moved
                 else f"changed its class: {self.reason}"
             )
+        if self.outcome is Outcome.RECYCLED:
+            return f"set it aside in the recycle bin (ebb restore {self.run_id} KEY)"
         if self.action is not Action.EXPIRE:
             return _WORDS[self.action]
         if self.versioning is Versioning.DISABLED:
@@ -81,6 +83,9 @@ def find_deeds(root: Path, ledger: Ledger, target_uid: str, key: str) -> list[De
 
 
 def _of_run(root: Path, ledger: Ledger, run: Run, key: str) -> list[Deed]:
+    if run.collector in (EMPTY_BIN, RESTORE):
+        # Of the bin's own runs the keys are the bin's; what they did to an object the bin tells.
+        return []
     gone = ds.field("outcome").isin(GONE)
     rows = [row for folder in outcome_folders(root, ledger, run.run_id) for row in _rows(folder, key, gone)]
     if not rows:

@@ -2,57 +2,40 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from ebbtide.bucket.acting import BucketActor
 from ebbtide.bucket.actions.deleter import BucketDeleter
+from ebbtide.bucket.bin_place import BIN_ROOT
+from ebbtide.bucket.model import Versioning
 from ebbtide.bucket.planning import BucketPlanner
-from ebbtide.bucket.rulebook import BucketRules
-from ebbtide.bucket.sources import Source, Sourced, planned_rules, sourced_rules
+from ebbtide.bucket.recycling import BucketRecycler, warnings_of_the_bin
+from ebbtide.bucket.restoring import bucket_bin, bucket_bin_keeper, bucket_restorer
+from ebbtide.bucket.shop import BucketShop
+from ebbtide.bucket.sources import Source, Sourced, planned_rules
 from ebbtide.bucket.target import BucketTarget
 from ebbtide.bucket.transition.mover import Mover
+from ebbtide.bucket.version_bin import VERSIONS
+from ebbtide.bucket.version_recycling import VersionRecycler
 from ebbtide.engine.applying import Applied, ApplyOptions, apply_plan, check_plan
 from ebbtide.engine.deleting import Attempt, Deleter
 from ebbtide.engine.fencing import unfenced_afterwards
-from ebbtide.engine.freezing import FreezeOptions, OnStep, Subject, make_plan, no_step
+from ebbtide.engine.freezing import Decided, FreezeOptions, OnStep, Subject, make_plan, no_step
+from ebbtide.engine.layout import RunFolder
+from ebbtide.errors import BadInput
 from ebbtide.ledger.locks import target_lock
-from ebbtide.ledger.runs import Ledger, RunState
+from ebbtide.ledger.runs import RunState
+from ebbtide.plan.decision import EMPTY_BIN
 from ebbtide.plan.manifest import Manifest
-from ebbtide.rules.instant import Clock
-from ebbtide.rules.s3.configuration import Configuration
-from ebbtide.store.base import StoreSpec
+from ebbtide.plan.recycling import items_of, label_of
 from ebbtide.tables.progress import OnProgress, no_progress
 
 COLLECTOR = "bucket"
 
-
-@dataclass(frozen=True)
-class BucketShop:
-    """What a job works with: how the bucket is reached, its rules, the ledger, the folder it writes to."""
-
-    spec: StoreSpec
-    rules: BucketRules
-    ledger: Ledger
-    root: Path
-    clock: Clock
-    locations: Mapping[str, StoreSpec] = field(default_factory=dict)
-    """Where transitions can go besides storage classes, by the names that rules give them."""
-
-    @property
-    def uid(self) -> str:
-        """Name the bucket for locks and runs; two servers may have buckets of one name."""
-        endpoint = self.spec.options.get("endpoint", "")
-        return hashlib.sha256(f"{endpoint} {self.spec.url}".encode()).hexdigest()[:32]
-
-    def sourced(self, source: Source, given: Configuration | None = None) -> Sourced:
-        """Read the rules and the versioning of the bucket."""
-        return sourced_rules(self.spec, source, self.rules, given=given, locations=self.locations)
+__all__ = ["BucketShop", "apply_bucket", "check_bucket", "no_bin_when_suspended", "plan_bucket"]
 
 
 def plan_bucket(
@@ -75,15 +58,24 @@ def plan_bucket(
         policy=rules.policy,
         policy_hash=rules.policy_hash,
         now=now,
+        recycle_days=_recycle_days(shop, rules.versioning),
     )
     planner = BucketPlanner(spark, shop.spec, rules, now, report, on_progress, on_step)
+
+    def decide(folder: RunFolder) -> Decided:
+        decided = planner.decide(folder)
+        if subject.recycle_days is None:
+            return decided
+        return replace(decided, warnings=(*decided.warnings, *warnings_of_the_bin(shop.spec)))
+
     with target_lock(shop.root, shop.uid, f"ebb plan {shop.spec.url}"):
+        bucket_restorer(shop).finish_interrupted()
         return make_plan(
             spark,
             shop.root,
             shop.ledger,
             subject,
-            planner.decide,
+            decide,
             made_at=shop.clock(),
             options=options,
             on_progress=on_progress,
@@ -93,6 +85,9 @@ def plan_bucket(
 
 def check_bucket(shop: BucketShop, manifest: Manifest, options: ApplyOptions) -> None:
     """Refuse, before Spark starts, a plan that must not be applied."""
+    if manifest.collector == EMPTY_BIN:
+        bucket_bin_keeper(shop).check(manifest, options)
+        return
     check_plan(manifest, _target(shop, manifest), options, shop.clock())
 
 
@@ -106,6 +101,9 @@ def apply_bucket(
     on_step: OnStep = no_step,
 ) -> Applied:
     """Do what a plan says, as far as it still holds."""
+    if manifest.collector == EMPTY_BIN:
+        keeper = bucket_bin_keeper(shop)
+        return keeper.apply(spark, manifest, options=options, on_progress=on_progress, on_step=on_step)
     target = _target(shop, manifest)
     with (
         target_lock(shop.root, shop.uid, f"ebb apply {manifest.run_id}"),
@@ -134,6 +132,33 @@ def _target(shop: BucketShop, manifest: Manifest) -> BucketTarget:
 
     def make_deleter(attempt: Attempt) -> Deleter:
         mover = Mover(shop.spec, attempt, planned.versioning, shop.locations, shop.root, run=manifest.run_id)
-        return BucketActor(BucketDeleter(shop.spec, attempt, planned.versioning), mover)
+        usual = BucketActor(BucketDeleter(shop.spec, attempt, planned.versioning), mover)
+        with_versions = planned.versioning is Versioning.ENABLED
+        label = label_of(manifest, attempt.now(), VERSIONS if with_versions else "")
+        if label is None:
+            return usual
+        # Before the first object is moved, so whatever lies in the bin says what it is.
+        bucket_bin(shop).write(label)
+        place = items_of(BIN_ROOT, label.folder)
+        if with_versions:
+            return VersionRecycler(usual, shop.spec, attempt, place)
+        return BucketRecycler(usual, shop.spec, attempt, place)
 
-    return BucketTarget(lambda: shop.sourced(planned.source, given), make_deleter)
+    return BucketTarget(lambda: shop.sourced(planned.source, given), make_deleter, shop.ledger)
+
+
+def _recycle_days(shop: BucketShop, versioning: Versioning) -> int | None:
+    """Say for how long what would be lost is set aside; where versions are suspended that cannot be done."""
+    days = shop.ledger.recycling_days(shop.uid)
+    if days is not None and versioning is Versioning.SUSPENDED:
+        raise no_bin_when_suspended(shop.spec.url)
+    return days
+
+
+def no_bin_when_suspended(bucket: str) -> BadInput:
+    """Say that a bucket whose versioning is suspended has no bin."""
+    return BadInput(
+        f"the versioning of {bucket} is suspended, and such a bucket has no recycle bin",
+        why="a delete marker there destroys the null version below it",
+        fix=f"enable versioning, or switch the bin off: ebb recycle set {bucket} --off",
+    )

@@ -10,6 +10,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from ebbtide.bucket.bin_place import BIN_ROOT
 from ebbtide.bucket.enclosed import left_out
 from ebbtide.bucket.evaluation.lookup import UPLOAD
 from ebbtide.bucket.evaluation.places import Setting
@@ -115,8 +116,9 @@ class BucketPlanner:
 
     @property
     def _left_out(self) -> tuple[str, ...]:
-        """The prefixes below which no rule is about any version."""
-        return tuple(one.prefix for one in left_out(self.rules.enclosed, self.rules.configuration))
+        """The prefixes below which no rule is about any version; the bin is out of every rule's reach."""
+        found = tuple(one.prefix for one in left_out(self.rules.enclosed, self.rules.configuration))
+        return (BIN_ROOT, *(prefix for prefix in found if prefix != BIN_ROOT))
 
     def _without_left_out(self, versions: DataFrame) -> DataFrame:
         """Leave out what lies in locations; uploads stay, which are what an interrupted move left there."""

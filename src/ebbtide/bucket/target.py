@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from ebbtide.bucket.sources import Sourced
 from ebbtide.engine.deleting import Attempt, Deleter
 from ebbtide.engine.fencing import Unfenced
+from ebbtide.engine.restoring import check_not_restored_since
 from ebbtide.errors import BadInput, StalePlan
+from ebbtide.ledger.runs import Ledger
 from ebbtide.plan.manifest import Manifest
 
 
@@ -24,6 +26,7 @@ class BucketTarget(Unfenced):
     current: Callable[[], Sourced]
     """Reads the rules and the state of the bucket as they are now."""
     make_deleter: Callable[[Attempt], Deleter]
+    ledger: Ledger
 
     @property
     def in_order(self) -> bool:
@@ -42,6 +45,10 @@ class BucketTarget(Unfenced):
             raise _stale(f"{manifest.target} or its rules are gone: {broken.what}") from broken
         if now.policy_hash != manifest.policy_hash:
             raise _stale(f"the rules or the versioning of {manifest.target} were changed")
+        wanted = self.ledger.recycling_days(manifest.target_uid)
+        if wanted != (manifest.recycling.days if manifest.recycling else None):
+            raise _stale(f"for how long {manifest.target} sets aside what expires was changed")
+        check_not_restored_since(self.ledger, manifest)
 
 
 def _stale(what: str) -> StalePlan:

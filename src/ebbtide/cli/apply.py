@@ -16,11 +16,11 @@ from ebbtide.errors import BadInput
 from ebbtide.lake.job import apply_lake, check_lake
 from ebbtide.lake.retired.target import find_retired
 from ebbtide.ledger.runs import RunState
-from ebbtide.plan.decision import DELETED_REPOSITORY
+from ebbtide.plan.decision import DELETED_REPOSITORY, EMPTY_BIN
 from ebbtide.plan.manifest import Manifest
 from ebbtide.registry.purge.job import apply_registry, check_registry
 from ebbtide.report.format import count, human_bytes, plural
-from ebbtide.report.words import LAKE, Words, deeds, words_of
+from ebbtide.report.words import Words, deeds, words_of
 
 app = typer.Typer()
 
@@ -56,11 +56,17 @@ def apply(
         else:
             applied = apply_lake(spark, state.shop, manifest, options=options, on_progress=report)
     free = _is_free(state, manifest)
+    show_applied(applied, manifest, as_json=as_json, free=free)
+
+
+def show_applied(applied: Applied, manifest: Manifest, *, as_json: bool, free: bool | None = None) -> None:
+    """Print what a run did; `free` says of a deleted repository whether its namespace may be used again."""
     if as_json:
         said = {"run_id": applied.run_id, "outcomes": applied.outcomes, "freed": applied.freed}
+        said |= {"set_aside": applied.set_aside} if manifest.recycling else {}
         print_json(said if free is None else said | {"namespace_free": free})
         return
-    _show(applied, words_of(manifest))
+    _show(applied, words_of(manifest), manifest)
     if free is not None:
         _show_namespace(manifest, free=free)
     say(f"next: {safe(f'ebb report {applied.run_id}')}")
@@ -102,22 +108,32 @@ def _confirm(manifest: Manifest, *, yes: bool) -> None:
             why="apply asks before it changes anything, and standard input is no terminal",
             fix="look at the plan with 'ebb plan show', then apply with --yes",
         )
-    if is_bucket(manifest.target) or is_registry(manifest.target):
+    is_bin = manifest.collector == EMPTY_BIN
+    if is_registry(manifest.target) or (is_bucket(manifest.target) and not is_bin):
         what = deeds(manifest.summary.by_collector)
         question = f"In {manifest.target} {what} ({human_bytes(due.bytes)})?"
     else:
         what = f"{plural(due.objects, 'object')} ({human_bytes(due.bytes)})"
         question = f"Delete {what} of {manifest.target} for good?"
+        if manifest.recycling:
+            question = f"Set aside {what} of {manifest.target} for {plural(manifest.recycling.days, 'day')}?"
     typer.confirm(question, abort=True)
 
 
-def _show(applied: Applied, words: Words) -> None:
+def _show(applied: Applied, words: Words, manifest: Manifest) -> None:
     if applied.already_applied:
         say(f"run {applied.run_id} was applied before; nothing to do")
     rows = [(t.label, count(t.objects), human_bytes(t.bytes)) for t in applied.outcomes.values()]
     table(f"Outcomes of run {applied.run_id}", ("outcome", f"{words.item}s", "bytes"), rows, numbers=(1, 2))
-    freed = applied.freed
-    say(f"[bold]{words.did.lower()} {human_bytes(freed.bytes)}[/bold] in {words.items(freed.objects)}")
+    freed, aside = applied.freed, applied.set_aside
+    if manifest.recycling:
+        days = plural(manifest.recycling.days, "day")
+        say(
+            f"[bold]set aside {human_bytes(aside.bytes)}[/bold] in {words.items(aside.objects)} for {days};"
+            f" to undo: ebb restore {applied.run_id}"
+        )
+    if freed.objects or not manifest.recycling:
+        say(f"[bold]{words.did.lower()} {human_bytes(freed.bytes)}[/bold] in {words.items(freed.objects)}")
     if changed := applied.outcomes.get("changed"):
-        why = "something came to need them" if words is LAKE else "they are not as they were planned"
+        why = "something came to need them" if words.has_branches else "they are not as they were planned"
         say(f"left alone, because {why}: {words.items(changed.objects)}")

@@ -70,7 +70,7 @@ def explain_object(
             why="no branch, tag, commit or staging area names it",
             fix="check the spelling with 'ebb lake ls'",
         )
-    graveyard = RunGraveyard(state.root, state.ledger)
+    graveyard = RunGraveyard(state.root, state.ledger, state.settings.store.options())
     explained = [replace(e, burial=graveyard.lookup(name, e.address)) for e in found]
     if as_json:
         print_json(explained)
@@ -84,9 +84,12 @@ def show_explanation(e: Explanation) -> None:
     say(f"[bold]{safe(e.address)}[/bold]  {human_bytes(e.size)}")
     if e.burial:
         b = e.burial
+        how = f"set aside until {format_instant(b.until)}" if b.until else "for good"
+        back = f"; ebb restore {b.run_id} {safe(e.address)}" if b.until else ""
+        done = "took" if b.until else "deleted"
         say(
-            f"  GONE since {format_instant(b.since)}: run {b.run_id} deleted it by"
-            f" {safe(', '.join(b.rules))}; {'restorable' if b.restorable else 'for good'}"
+            f"  GONE since {format_instant(b.since)}: run {b.run_id} {done} it by"
+            f" {safe(', '.join(b.rules))}; {how}{back}"
         )
     say(f"  {safe(_verdict(e))}")
     if not e.references:

@@ -23,6 +23,8 @@ COMMANDS = {
     "plan": ("plan", "Decide what may be deleted (deletes nothing), or show a plan."),
     "explain": ("explain", "Say why an object goes or stays."),
     "apply": ("apply", "Delete what a plan says, after checking it again."),
+    "recycle": ("recycle", "Look into the recycle bin of a target, set its days, empty it."),
+    "restore": ("restore", "Bring back what a run set aside."),
     "runs": ("runs", "List runs and how they ended."),
     "report": ("report", "Write a run's report as one HTML file."),
     "simulate": ("simulate", "Run the pipeline on a small world written by hand."),

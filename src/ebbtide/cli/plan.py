@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from ebbtide.bucket.restoring import plan_bucket_bin
 from ebbtide.cli.bucket_plan import BucketChoice, Inventory, RulesFile, RulesFrom, make_bucket_plan
 from ebbtide.cli.console import AsJson, Master, Now, out, progress, safe, say, table
 from ebbtide.cli.registry_plan import Bin, RegistryChoice, RunningImages, make_registry_plan
@@ -15,10 +16,11 @@ from ebbtide.cli.state import State, is_bucket, is_registry, lake_target
 from ebbtide.engine.layout import run_folder
 from ebbtide.engine.reading import Row, sample_decisions, stream_decisions
 from ebbtide.errors import BadInput
+from ebbtide.lake.emptying import plan_lake_bin
 from ebbtide.lake.job import plan_lake
 from ebbtide.lake.retired.job import plan_retired
 from ebbtide.lake.rulebook import stored_rulebook
-from ebbtide.plan.decision import DELETED_REPOSITORY, MOVED, Decision
+from ebbtide.plan.decision import DELETED_REPOSITORY, EMPTY_BIN, MOVED, Decision
 from ebbtide.plan.manifest import Manifest, Tally
 from ebbtide.report.format import count, human_bytes, percent, plural
 from ebbtide.report.words import Words, deeds, words_of
@@ -88,8 +90,11 @@ def make(
         _check_no_lake(uncommitted or retention or every or branch is not None or clean or full or deleted)
     if not choice.is_empty and not is_bucket(target):
         raise BadInput("--rules, --rules-from and --inventory are about buckets", fix="leave them out")
-    if not images.is_empty and not is_registry(target):
-        raise BadInput("--running and --bin are about registries", fix="leave them out")
+    if running is not None and not is_registry(target):
+        raise BadInput("--running is about registries", fix="leave it out")
+    if is_bucket(target) and bin_alone:
+        _show_made(make_bin_plan(state, target, None, master), as_json=as_json)
+        return
     if is_bucket(target):
         _show_made(make_bucket_plan(state, target, choice, master), as_json=as_json)
         return
@@ -97,8 +102,14 @@ def make(
         _show_made(make_registry_plan(state, target, images, master), as_json=as_json)
         return
     name = lake_target(target)
+    if bin_alone:
+        _check_alone(
+            "--bin", uncommitted or retention or every or branch is not None or clean or full or deleted
+        )
+        _show_made(make_bin_plan(state, target, None, master), as_json=as_json)
+        return
     if deleted:
-        _check_alone(uncommitted or retention or every or branch is not None or clean or full)
+        _check_alone("--deleted", uncommitted or retention or every or branch is not None or clean or full)
         _show_made(_plan_deleted(state, name, master), as_json=as_json)
         return
     state.catalog.repository(name)
@@ -156,11 +167,32 @@ def _check_no_lake(asked: bool) -> None:
         )
 
 
-def _check_alone(more: bool) -> None:
+def make_bin_plan(state: State, target: str, older_than: int | None, master: str | None) -> Manifest:
+    """Plan to delete for good what the bin of a lake or a bucket has kept for its time."""
+    with state.spark(master) as spark, progress() as report:
+        if is_bucket(target):
+            return plan_bucket_bin(
+                spark,
+                state.bucket_shop(target),
+                options=state.freeze_options,
+                older_than=older_than,
+                on_progress=report,
+            )
+        return plan_lake_bin(
+            spark,
+            state.shop,
+            lake_target(target),
+            options=state.freeze_options,
+            older_than=older_than,
+            on_progress=report,
+        )
+
+
+def _check_alone(option: str, more: bool) -> None:
     if more:
         raise BadInput(
-            "--deleted goes with no other choice of what is looked for",
-            why="of a deleted repository everything is collected, and read anew",
+            f"{option} goes with no other choice of what is looked for",
+            why="of a deleted repository, and of a recycle bin, everything is looked at, and read anew",
             fix="leave out --uncommitted, --retention, --all, --branch, --clean and --full",
         )
 
@@ -215,8 +247,10 @@ def show_summary(manifest: Manifest) -> None:
     )
     due, held, words = summary.due, summary.held, words_of(manifest)
     what = deeds(summary.by_collector) if _has_actions(manifest) else ""
+    days = f" for {plural(manifest.recycling.days, 'day')}" if manifest.recycling else ""
+    days = f" (what expires is set aside{days})" if days and what else days
     say(
-        f"  would {safe(what) or f'{words.change} {words.items(due.objects)}'},"
+        f"  would {safe(what) or f'{words.change} {words.items(due.objects)}'}{days},"
         f" [bold]{human_bytes(due.bytes)}[/bold]"
         f" ({percent(due.objects, summary.known_objects)} of {count(summary.known_objects)} known)"
     )
@@ -245,7 +279,8 @@ def show_summary(manifest: Manifest) -> None:
 
 def _has_actions(manifest: Manifest) -> bool:
     """Tell whether its rows say what is to be done: a lake's objects are simply deleted."""
-    return is_bucket(manifest.target) or is_registry(manifest.target)
+    is_bin = manifest.collector == EMPTY_BIN
+    return is_registry(manifest.target) or (is_bucket(manifest.target) and not is_bin)
 
 
 def summary_of_reading(manifest: Manifest) -> list[str]:
@@ -270,7 +305,8 @@ def summary_of_reading(manifest: Manifest) -> list[str]:
     if "renewed" in read:
         lines.append(f"renewed the policies of {plural(read['renewed'], 'running image')}")
     if "bins" in read:
-        lines.append(f"looked into {plural(read['bins'], 'recycle bin')}")
+        runs = f" with what {plural(read['bin_folders'], 'run')} set aside" if "bin_folders" in read else ""
+        lines.append(f"looked into {plural(read['bins'], 'recycle bin')}{runs}")
     if "left_out" in read:
         lines.append(f"left out what lies below {read['left_out']}: no rule is about it alone")
     if "own_objects" in read:

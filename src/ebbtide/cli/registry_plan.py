@@ -24,7 +24,7 @@ RunningImages = Annotated[
     ),
 ]
 Bin = Annotated[
-    bool, typer.Option("--bin", help="Plan what has expired in the recycle bin of the registry (oci:).")
+    bool, typer.Option("--bin", help="Plan what has been in the recycle bin for its days, and nothing else.")
 ]
 
 

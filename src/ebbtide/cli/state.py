@@ -89,7 +89,7 @@ class State:
         return Catalog(
             self.settings.database("catalog"),
             clock=self.clock,
-            graveyard=RunGraveyard(self.root, self.ledger),
+            graveyard=RunGraveyard(self.root, self.ledger, self.settings.store.options()),
             store_options=self.settings.store.options(),
         )
 

@@ -36,6 +36,7 @@ from ebbtide.tables.digest import table_digest
 from ebbtide.tables.failures import own_errors
 from ebbtide.tables.progress import OnProgress, no_progress, watch
 
+_DONE = {str(Outcome.DELETED), str(Outcome.RECYCLED)}
 _OPEN_TRIES = 2
 """How often a wave is verified with the target open; on a busy one every look is outdated when it ends."""
 
@@ -81,8 +82,13 @@ class Applied:
 
     @property
     def freed(self) -> Tally:
-        """What is gone because of this run."""
+        """What is gone for good because of this run."""
         return self.outcomes.get(Outcome.DELETED, Tally(str(Outcome.DELETED), 0, 0))
+
+    @property
+    def set_aside(self) -> Tally:
+        """What this run has put into the recycle bin."""
+        return self.outcomes.get(Outcome.RECYCLED, Tally(str(Outcome.RECYCLED), 0, 0))
 
     @property
     def unfinished(self) -> int:
@@ -196,7 +202,7 @@ def _finish(ledger: Ledger, manifest: Manifest, applied: Applied) -> None:
         return
     failed = f"{applied.unfinished} of {recorded} items could not be deleted"
     ledger.move(manifest.run_id, RunState.FAILED, error=failed)
-    kind = PartlyApplied if applied.freed.objects else StoreError
+    kind = PartlyApplied if applied.freed.objects or applied.set_aside.objects else StoreError
     raise kind(
         f"run {manifest.run_id}: {failed}",
         why=f"{_counted(applied)}; the outcomes say why for each (ebb report {manifest.run_id})",
@@ -212,12 +218,13 @@ def _counted(applied: Applied) -> str:
 
 def _check_nothing_deleted(broken: StoreError, manifest: Manifest, outcomes: dict[str, Tally]) -> None:
     """Say of a run that the store broke off, if it has deleted something, that it is partly applied."""
-    deleted = outcomes.get(Outcome.DELETED)
-    if deleted is None:
+    done = sum(tally.objects for name, tally in outcomes.items() if name in _DONE)
+    if not done:
         return
+    how = "set aside" if manifest.recycling else "deleted"
     raise PartlyApplied(
         f"run {manifest.run_id}: {broken.what}",
-        why=f"{broken.why}; {deleted.objects} of {manifest.summary.due.objects} items were deleted before",
+        why=f"{broken.why}; {done} of {manifest.summary.due.objects} items were {how} before",
         fix=f"{broken.fix}, then run 'ebb apply {manifest.run_id}' again: it does the rest",
     ) from broken
 

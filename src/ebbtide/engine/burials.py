@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 from pathlib import Path
 
 import pyarrow.dataset as ds
@@ -15,9 +16,11 @@ from ebbtide.engine.layout import RunFolder, run_folder
 from ebbtide.errors import MetadataError
 from ebbtide.ledger.runs import Ledger, RunState
 from ebbtide.plan.decision import Outcome
+from ebbtide.tables.antijoin import without
 from ebbtide.tables.contracts import OUTCOMES
 from ebbtide.tables.session import FEW
 
+BACK = str(Outcome.RESTORED)
 GONE = [str(outcome) for outcome in Outcome if outcome.is_gone]
 
 
@@ -29,6 +32,8 @@ class Buried:
     since: datetime
     run_id: int
     rules: tuple[str, ...]
+    recycled: bool = False
+    """It was set aside; whether the bin still has it, the bin knows."""
 
 
 def outcome_folders(root: Path, ledger: Ledger, run_id: int) -> list[Path]:
@@ -43,7 +48,11 @@ def outcome_folders(root: Path, ledger: Ledger, run_id: int) -> list[Path]:
 
 
 def finished_outcomes(root: Path, ledger: Ledger, target_uid: str) -> list[Path]:
-    """List the folders of all finished attempts of a target's runs."""
+    """
+    List the folders of all finished attempts of a target's runs, in the order in which they happened.
+
+    That is the order of the runs' numbers: a restore makes every plan that was made before it stale.
+    """
     return [
         folder
         for run in ledger.runs(target_uid)
@@ -77,8 +86,23 @@ def buried(spark: SparkSession, root: Path, ledger: Ledger, target_uid: str) -> 
     return _gone(spark, finished_outcomes(root, ledger, target_uid))
 
 
+def is_restore(outcomes: Path) -> bool:
+    """Tell of a folder of outcomes whether a restore wrote it."""
+    return RunFolder(outcomes.parent.parent).wanted.is_dir()
+
+
 def _gone(spark: SparkSession, outcomes: list[Path]) -> DataFrame:
-    return OUTCOMES.read(spark, *outcomes).where(f.col("outcome").isin(GONE))
+    """Give what was deleted or set aside, without what a later restore brought back."""
+    if not any(map(is_restore, outcomes)):
+        return OUTCOMES.read(spark, *outcomes).where(f.col("outcome").isin(GONE))
+    found = OUTCOMES.read(spark)
+    for back, folders in groupby(outcomes, is_restore):
+        rows = OUTCOMES.read(spark, *folders)
+        if back:
+            found = without(found, rows.where(f.col("outcome") == BACK))
+        else:
+            found = found.unionByName(rows.where(f.col("outcome").isin(GONE)))
+    return found
 
 
 def without_buried(items: DataFrame, outcomes: list[Path], most: int) -> DataFrame:
@@ -91,12 +115,15 @@ def without_buried(items: DataFrame, outcomes: list[Path], most: int) -> DataFra
 
 
 def find_burial(root: Path, ledger: Ledger, target: str, address: str) -> Buried | None:
-    """Look one address up without Spark; the newest burial counts."""
+    """Look one address up without Spark; the newest burial counts, unless it was restored since."""
     for run in reversed([run for run in ledger.runs() if run.target == target]):
         for folder in reversed(outcome_folders(root, ledger, run.run_id)):
-            wanted = (ds.field("address") == address) & ds.field("outcome").isin(GONE)
+            wanted = (ds.field("address") == address) & ds.field("outcome").isin([*GONE, BACK])
             rows = ds.dataset(folder, format="parquet", exclude_invalid_files=False).to_table(filter=wanted)
             for row in rows.to_pylist():
+                if row["outcome"] == BACK:
+                    return None
                 # Spark's timestamps come without a zone; the session's is UTC.
-                return Buried(address, row["at"].replace(tzinfo=UTC), run.run_id, tuple(row["rules"]))
+                since, recycled = row["at"].replace(tzinfo=UTC), row["outcome"] == Outcome.RECYCLED
+                return Buried(address, since, run.run_id, tuple(row["rules"]), recycled)
     return None

@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from ebbtide.errors import EbbtideError, NotFound
 from ebbtide.plan.decision import Outcome
-from ebbtide.rules.instant import system_clock, to_micros
+from ebbtide.rules.instant import from_micros, system_clock, to_micros
 from ebbtide.store.base import DeleteRequest, DeleteResult, StoreSpec
 from ebbtide.store.opening import open_store
 from ebbtide.store.polite import polite_delete
@@ -53,6 +53,10 @@ class Attempt:
     resumed: bool
     """An earlier attempt was interrupted: what is gone may be its doing."""
 
+    def now(self) -> datetime:
+        """Say what time it is by the caller's clock."""
+        return from_micros(to_micros(system_clock()) + self.skew)
+
     def is_repeated(self) -> bool:
         """Tell, on an executor, whether what is gone may be our own doing: Spark runs failed tasks again."""
         context = TaskContext.get()
@@ -61,7 +65,7 @@ class Attempt:
     def outcomes(self, rows: Any, results: Sequence[DeleteResult], versions: Any = None) -> Any:
         """Give the outcome table of rows, which have a result each."""
         count = rows.num_rows
-        moment = to_micros(system_clock()) + self.skew
+        moment = to_micros(self.now())
         columns = {
             "hash": rows.column("hash"),
             "address": rows.column("address"),
@@ -109,9 +113,15 @@ def delete_rows(
     return done.withColumn("attempt", f.lit(attempt).cast("int"))
 
 
-def store_deleter(store: StoreSpec, attempt: Attempt, *, metadata: bool = False) -> Deleter:
-    """Make a deleter of a store's objects; of the target's metadata only if it is said."""
-    return _Deleter(store, attempt, metadata)
+def store_deleter(
+    store: StoreSpec, attempt: Attempt, *, metadata: bool = False, only_below: str = ""
+) -> Deleter:
+    """
+    Make a deleter of a store's objects; of the target's metadata only if it is said.
+
+    With `only_below` it reaches what lies in that folder, metadata or not, and nothing else.
+    """
+    return _Deleter(store, attempt, metadata, only_below)
 
 
 @dataclass(frozen=True)
@@ -122,6 +132,8 @@ class _Deleter:
     attempt: Attempt
     metadata: bool = False
     """Whether the target's metadata may be deleted too."""
+    only_below: str = ""
+    """The folder that alone may be reached; empty is the whole store."""
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         again = self.attempt.is_repeated()
@@ -134,13 +146,18 @@ class _Deleter:
         results = {
             address: refused
             for address, reason in zip(addresses, kept, strict=True)
-            if (refused := _refuse(address, reason, metadata=self.metadata)) is not None
+            if (refused := self._refuse(address, reason)) is not None
         }
         if self.attempt.resumed:
             results |= {address: self._as_found(result) for address, result in results.items()}
         wanted = [DeleteRequest(address) for address in addresses if address not in results]
         results.update(self._ask_store(wanted))
         return self.attempt.outcomes(batch, [settle(results[address], again=again) for address in addresses])
+
+    def _refuse(self, address: str, reason: str | None) -> DeleteResult | None:
+        if self.only_below and not address.startswith(self.only_below):
+            return DeleteResult(address, Outcome.DENIED, f"not below {self.only_below}")
+        return refuse(address, reason, metadata=self.metadata or bool(self.only_below))
 
     def _as_found(self, refused: DeleteResult) -> DeleteResult:
         """
@@ -175,7 +192,8 @@ class _Deleter:
         return found
 
 
-def _refuse(address: str, kept_because: str | None, *, metadata: bool) -> DeleteResult | None:
+def refuse(address: str, kept_because: str | None, *, metadata: bool) -> DeleteResult | None:
+    """Say why an item must not be touched; None if it may be."""
     if kept_because is not None:
         return DeleteResult(address, Outcome.CHANGED, kept_because)
     if "://" in address or (address.startswith(METADATA_FOLDER) and not metadata) or not address:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from ebbtide.errors import MetadataError
 from ebbtide.ledger.runs import Ledger, RunState
 from ebbtide.plan.breaker import BreakerLimits, PlanSize, trip_reasons
 from ebbtide.plan.decision import Decision
-from ebbtide.plan.manifest import Manifest
+from ebbtide.plan.manifest import RECYCLE, Manifest, Recycling
 from ebbtide.tables.contracts import PLAN
 from ebbtide.tables.digest import EMPTY, table_digest
 from ebbtide.tables.failures import own_errors
@@ -51,6 +51,8 @@ class Subject:
     policy: str
     policy_hash: str
     now: datetime
+    recycle_days: int | None = None
+    """For how long what is due is set aside; None deletes it for good."""
 
 
 @dataclass(frozen=True)
@@ -167,11 +169,18 @@ def _freeze(
         summary=summary,
         breaker=tuple(trip_reasons(size, options.limits)),
         warnings=decided.warnings,
+        extra=_said_of_the_bin(subject, run_id, made_at),
     )
     shutil.rmtree(folder.scratch, ignore_errors=True)
     make_durable(folder.path)
     write_durably(folder.manifest_file, manifest.to_json())
     return manifest
+
+
+def _said_of_the_bin(subject: Subject, run_id: int, made_at: datetime) -> dict[str, Any]:
+    if subject.recycle_days is None:
+        return {}
+    return {RECYCLE: asdict(Recycling.of_run(run_id, made_at, subject.target_uid, subject.recycle_days))}
 
 
 def _write_plan(

@@ -54,6 +54,11 @@ class RunFolder:
         """The number of the run."""
         return int(self.path.name)
 
+    @property
+    def wanted(self) -> Path:
+        """What a restore is to bring back, page by page; a run that has this is one."""
+        return self.path / "wanted"
+
     def outcomes(self, wave: int, attempt: int) -> Path:
         """Name the table of what an attempt at a wave did."""
         return self.path / "outcomes" / f"wave-{wave:05d}-attempt-{attempt:03d}"

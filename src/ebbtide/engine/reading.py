@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ebbtide.engine.burials import GONE, outcome_folders, read_buried
+from ebbtide.engine.burials import BACK, GONE, is_restore, outcome_folders, read_buried
 from ebbtide.engine.layers import layers_in
 from ebbtide.engine.layout import RunFolder
 from ebbtide.errors import MetadataError
@@ -44,13 +44,24 @@ def _standings(folder: RunFolder, wanted: pc.Expression) -> Iterator[Row]:
     """Stream the standings of a plan without those that were replaced or whose items are gone."""
     layers = layers_in(folder.standings)
     # Only hashes are held in memory, eight bytes each: of what changed since the base, and of what is buried.
-    buried = _hashes(read_buried(folder), ds.field("outcome").isin(GONE))
+    buried = _buried(read_buried(folder))
     since = [layers.since] if layers.since else []
     replaced = _hashes(since, None)
     for layer, left_out in ((layers.base, np.union1d(buried, replaced)), *((part, buried) for part in since)):
         for batch in _batches(layer, wanted, None):
             kept = ~np.isin(np.asarray(batch.column("hash")), left_out)
             yield from batch.filter(pa.array(kept)).to_pylist()
+
+
+def _buried(outcomes: Sequence[Path]) -> Any:
+    """Give the hashes of what was gone, without what a restore had brought back by then."""
+    found = np.empty(0, np.int64)
+    for back, folders in groupby(outcomes, is_restore):
+        if back:
+            found = np.setdiff1d(found, _hashes(list(folders), ds.field("outcome") == BACK))
+        else:
+            found = np.union1d(found, _hashes(list(folders), ds.field("outcome").isin(GONE)))
+    return found
 
 
 def _hashes(folders: Sequence[Path], wanted: pc.Expression | None) -> Any:

@@ -26,10 +26,14 @@ from ebbtide.engine.applying import Applied, ApplyOptions, apply_plan, check_pla
 from ebbtide.engine.fencing import unfenced_afterwards
 from ebbtide.engine.freezing import FreezeOptions, OnStep, Subject, make_plan, no_step
 from ebbtide.engine.layout import run_folder
+from ebbtide.engine.restoring import restored_since
 from ebbtide.errors import Busy, EbbtideError, StoreError
+from ebbtide.lake.emptying import lake_bin_keeper
 from ebbtide.lake.lifecycle.outputs import has_policy, write_addresses, write_policy, write_stats
 from ebbtide.lake.lifecycle.policies import PolicyRun, policy_table
 from ebbtide.lake.planning import Planner
+from ebbtide.lake.recycling import days_in_bin
+from ebbtide.lake.restoring import restorer
 from ebbtide.lake.retired.job import apply_retired, check_retired
 from ebbtide.lake.rulebook import Rulebook, parse_rulebook, stored_rulebook
 from ebbtide.lake.target import LakeTarget
@@ -37,7 +41,7 @@ from ebbtide.lake.uncommitted.planning import save_states
 from ebbtide.lake.workshop import Workshop
 from ebbtide.ledger.locks import target_lock
 from ebbtide.ledger.runs import Ledger, RunState
-from ebbtide.plan.decision import DELETED_REPOSITORY, Collector
+from ebbtide.plan.decision import DELETED_REPOSITORY, EMPTY_BIN, Collector
 from ebbtide.plan.manifest import Manifest
 from ebbtide.tables.contracts import PLAN
 from ebbtide.tables.failures import own_errors
@@ -67,9 +71,11 @@ def plan_lake(
         policy=rulebook.text,
         policy_hash=rulebook.hash,
         now=now,
+        recycle_days=days_in_bin(shop.ledger, found.uid, rulebook),
     )
     planner = Planner(spark, shop, found, rulebook, now, full, on_progress, on_step)
     with target_lock(shop.root, found.uid, f"ebb plan lake:{repository}"):
+        restorer(shop, found).finish_interrupted()
         manifest = make_plan(
             spark,
             shop.root,
@@ -91,7 +97,10 @@ def check_lake(shop: Workshop, manifest: Manifest, options: ApplyOptions) -> Non
     if manifest.collector == DELETED_REPOSITORY:
         check_retired(shop, manifest, options)
         return
-    target = LakeTarget(shop.catalog, manifest.target.removeprefix("lake:"))
+    if manifest.collector == EMPTY_BIN:
+        lake_bin_keeper(shop, manifest.target.removeprefix("lake:")).check(manifest, options)
+        return
+    target = LakeTarget(shop.catalog, manifest.target.removeprefix("lake:"), shop.ledger)
     try:
         check_plan(manifest, target, options, shop.clock())
     except EbbtideError:
@@ -113,8 +122,11 @@ def apply_lake(
     """Apply a plan, then leave the day's statistics beside the data, unless nothing is to be left there."""
     if manifest.collector == DELETED_REPOSITORY:
         return apply_retired(spark, shop, manifest, options=options, on_progress=on_progress, on_step=on_step)
+    if manifest.collector == EMPTY_BIN:
+        keeper = lake_bin_keeper(shop, manifest.target.removeprefix("lake:"))
+        return keeper.apply(spark, manifest, options=options, on_progress=on_progress, on_step=on_step)
     name = manifest.target.removeprefix("lake:")
-    target = LakeTarget(shop.catalog, name)
+    target = LakeTarget(shop.catalog, name, shop.ledger, manifest)
     with (
         target_lock(shop.root, manifest.target_uid, f"ebb apply {manifest.run_id}"),
         unfenced_afterwards(spark, target, manifest),
@@ -151,7 +163,10 @@ def _write_afterwards(shop: Workshop, manifest: Manifest, applied: Applied) -> N
         # The day on which it ended, not today: applying a finished run again must not count it twice.
         finished = shop.ledger.run(manifest.run_id).finished_at or shop.clock()
         write_stats(store, manifest, applied.outcomes.values(), finished)
-    if _asked(manifest, Collector.UNCOMMITTED):
+    # What was restored since is to be found again, in partitions that this run had settled.
+    if _asked(manifest, Collector.UNCOMMITTED) and not restored_since(
+        shop.ledger, manifest.target_uid, manifest.run_id
+    ):
         save_states(store, run_folder(shop.root, manifest.run_id), manifest, applied.outcomes)
 
 

@@ -9,12 +9,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.engine.deleting import Attempt, Deleter, store_deleter
 from ebbtide.engine.layout import RunFolder
+from ebbtide.engine.recycling import Recycler
+from ebbtide.engine.restoring import check_not_restored_since
 from ebbtide.errors import NotFound, PolicyError, StalePlan
 from ebbtide.lake.catalog.catalog import Catalog
 from ebbtide.lake.metadata.world import world_of
+from ebbtide.lake.recycling import BIN_ROOT, days_in_bin, lake_bin
 from ebbtide.lake.rulebook import current_rulebook, parse_rulebook
 from ebbtide.lake.verification import newly_referenced
+from ebbtide.ledger.runs import Ledger
 from ebbtide.plan.manifest import Manifest
+from ebbtide.plan.recycling import items_of, label_of
 from ebbtide.rules.instant import format_instant
 from ebbtide.store.base import StoreSpec
 from ebbtide.tables.contracts import NEWLY_REFERENCED
@@ -26,6 +31,9 @@ class LakeTarget:
 
     catalog: Catalog
     name: str
+    ledger: Ledger
+    manifest: Manifest | None = None
+    """The plan that is applied, which says whether its items are set aside."""
 
     @property
     def store(self) -> StoreSpec:
@@ -38,8 +46,17 @@ class LakeTarget:
         return False
 
     def deleter(self, attempt: Attempt) -> Deleter:
-        """Delete data objects, never metadata: commits are read as long as the repository is there."""
-        return store_deleter(self.store, attempt)
+        """
+        Set data objects aside if the plan says so, or else delete them.
+
+        Never metadata: commits are read as long as the repository is there. The label is written before the
+        first item of a wave is moved, so whatever lies in the bin says what it is.
+        """
+        label = label_of(self.manifest, attempt.now()) if self.manifest else None
+        if label is None:
+            return store_deleter(self.store, attempt)
+        lake_bin(self.catalog, self.name).write(label)
+        return Recycler(self.store, attempt, items_of(BIN_ROOT, label.folder))
 
     def check_still_meant(self, manifest: Manifest) -> None:
         """Stop if this is no longer the repository, the namespace or the rules that were planned."""
@@ -56,6 +73,10 @@ class LakeTarget:
             raise _stale(what) from broken
         if current.hash != manifest.policy_hash:
             raise _stale(f"the policy of {manifest.target} was changed")
+        wanted = days_in_bin(self.ledger, repository.uid, current)
+        if wanted != (manifest.recycling.days if manifest.recycling else None):
+            raise _stale(f"for how long {manifest.target} sets aside what it deletes was changed")
+        check_not_restored_since(self.ledger, manifest)
 
     def sequence(self) -> int:
         """Give the repository's change counter."""

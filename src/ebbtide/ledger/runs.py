@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from ebbtide.errors import NotFound, SafetyStop
 from ebbtide.ledger import schema
@@ -160,6 +160,22 @@ class Ledger:
             for wave, attempt, state in connection.execute(query):
                 found.setdefault(wave, []).append((attempt, state == "finished"))
         return found
+
+    def set_recycling(self, target: str, target_uid: str, days: int | None) -> None:
+        """Let a target's runs set aside for so many days what they would delete; None lets them delete."""
+        table = schema.recycling
+        with self._database.changing() as connection:
+            connection.execute(delete(table).where(table.c.target_uid == target_uid))
+            if days is not None:
+                row = {"target": target, "target_uid": target_uid, "days": days, "actor": current_user()}
+                connection.execute(insert(table).values(**row, set_at=to_micros(self._clock())))
+
+    def recycling_days(self, target_uid: str) -> int | None:
+        """Give for how many days a target's runs set aside what they would delete; None if they delete."""
+        query = select(schema.recycling.c.days).where(schema.recycling.c.target_uid == target_uid)
+        with self._database.reading() as connection:
+            found = connection.execute(query).scalar_one_or_none()
+        return None if found is None else int(found)
 
     def note(self, run_id: int, what: str) -> None:
         """Add an event to a run's story."""

@@ -62,6 +62,17 @@ events = Table(
 )
 """Who did what to a run, and when: the audit trail."""
 
+recycling = Table(
+    "recycling",
+    metadata,
+    Column("target_uid", String(128), primary_key=True),
+    Column("target", String(512), nullable=False),
+    Column("days", Integer, nullable=False),
+    Column("set_at", BigInteger, nullable=False),
+    Column("actor", String(256), nullable=False),
+)
+"""Which targets have a recycle bin, and for how many days it keeps what their runs set aside."""
+
 CONTENTS = Contents(
     name="the ledger",
     database="the ledger database",

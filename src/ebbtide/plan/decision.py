@@ -24,6 +24,14 @@ DELETED_REPOSITORY = "deleted"
 """The collector of a repository that was deleted; it is asked alone, so it is none of the others' list."""
 
 
+EMPTY_BIN = "bin"
+"""The collector of what has lain in the recycle bin for its time; it is asked alone too."""
+
+
+RESTORE = "restore"
+"""What stands for a collector in a run that brings items back from the bin."""
+
+
 MOVED = "transition"
 """What finds a version that is to go elsewhere: it is due, and nothing of it is lost."""
 
@@ -53,17 +61,23 @@ class Outcome(StrEnum):
     """What really happened to a planned item."""
 
     DELETED = "deleted"
+    RECYCLED = "recycled"
+    """It is gone from its place and lies in the recycle bin."""
     ABSENT = "absent"
     CHANGED = "changed"
     DENIED = "denied"
     FAILED = "failed"
     NOT_REACHED = "not reached"
     """It was not tried, because others had failed before it."""
+    RESTORED = "restored"
+    """It is back in its place, and no longer in the bin."""
+    TAKEN = "taken"
+    """Its place has another content now, so it was left in the bin."""
 
     @property
     def is_gone(self) -> bool:
-        """Tell whether the object no longer exists."""
-        return self in {Outcome.DELETED, Outcome.ABSENT}
+        """Tell whether the object is no longer in its place."""
+        return self in {Outcome.DELETED, Outcome.RECYCLED, Outcome.ABSENT}
 
     @property
     def is_final(self) -> bool:

@@ -13,6 +13,22 @@ from ebbtide.plan.decision import MOVED
 from ebbtide.rules.instant import format_instant, parse_instant
 
 FORMAT = 1
+RECYCLE = "recycle"
+"""Under which name a manifest says what it says of the bin."""
+
+
+@dataclass(frozen=True)
+class Recycling:
+    """What a plan says of the recycle bin: for how many days, and the name of the run's folder there."""
+
+    days: int
+    folder: str
+
+    @classmethod
+    def of_run(cls, run_id: int, made_at: datetime, target_uid: str, days: int) -> Recycling:
+        """Name a folder that no other run has: two ledgers may each have a run 7 on one target."""
+        mark = hashlib.sha256(f"{run_id}@{made_at.isoformat()}@{target_uid}".encode()).hexdigest()[:12]
+        return cls(days, f"{run_id:06d}-{mark}")
 
 
 @dataclass(frozen=True)
@@ -70,9 +86,16 @@ class Manifest:
     extra: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def recycling(self) -> Recycling | None:
+        """Whether what is due is set aside, and then for how long and where; None deletes for good."""
+        said = self.extra.get(RECYCLE)
+        return Recycling(**said) if said else None
+
+    @property
     def plan_hash(self) -> str:
-        """Name the plan by its content: same target, same policy, same items, same hash."""
+        """Name the plan by its content: same target, same policy, same items, same end, same hash."""
         content = [self.target_uid, self.collector, self.policy_hash, self.digest]
+        content += [f"recycle for {self.recycling.days} days"] if self.recycling else []
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def to_json(self) -> str:
@@ -97,6 +120,7 @@ def manifest_from_json(text: str) -> Manifest:
         plain["breaker"] = tuple(plain["breaker"])
         plain["warnings"] = tuple(plain["warnings"])
         manifest = Manifest(**plain)
+        manifest.recycling  # noqa: B018 - read here, so that one that cannot be is not met half-way
     except (ValueError, KeyError, TypeError, AttributeError) as broken:
         raise MetadataError(
             f"the plan's manifest is not readable ({type(broken).__name__}: {broken})",

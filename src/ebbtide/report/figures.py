@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ebbtide.plan.decision import Outcome
 from ebbtide.plan.manifest import Summary, Tally
 from ebbtide.report.format import count, human_bytes, percent
 from ebbtide.report.results import Results
-from ebbtide.report.story import Headline, tally_of
+from ebbtide.report.story import Headline, done_of
 from ebbtide.report.words import Words
 
 
@@ -53,7 +52,7 @@ def figures(
 def _freed(due: Tally, head: Headline, outcomes: Mapping[str, Tally], words: Words) -> Figure:
     if not head.attempted:
         return Figure("freed", words.would, human_bytes(due.bytes), words.items(due.objects), "sea")
-    done = tally_of(outcomes, Outcome.DELETED)
+    done = done_of(outcomes)
     note = f"{words.items(done.objects)} of {count(due.objects)} planned"
     return Figure("freed", words.did, human_bytes(done.bytes), note, "sea")
 

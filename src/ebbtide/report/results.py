@@ -10,10 +10,11 @@ from ebbtide.plan.decision import Outcome
 from ebbtide.plan.manifest import Tally
 from ebbtide.report.format import count, human_bytes, plural, printable
 from ebbtide.report.story import tally_of
-from ebbtide.report.words import LAKE, REGISTRY, Words
+from ebbtide.report.words import LAKE, LAKE_WITH_BIN, REGISTRY, Words
 
 _MEANINGS: Mapping[str, str] = {
     Outcome.DELETED: "Gone, and its space is free.",
+    Outcome.RECYCLED: "Set aside in the recycle bin; 'ebb restore' brings it back until its days are over.",
     Outcome.ABSENT: "Was already gone when its turn came. Nothing to do.",
     Outcome.CHANGED: "Needed or rewritten since the plan was made, so it was left alone.",
     Outcome.DENIED: "The store refused for want of permission. Still there; grant it, then apply again.",
@@ -22,6 +23,7 @@ _MEANINGS: Mapping[str, str] = {
 }
 _IN_BUCKETS: Mapping[str, str] = {
     Outcome.DELETED: "Done as planned: ended, moved or aborted.",
+    Outcome.RECYCLED: "Set aside in the recycle bin; 'ebb restore' brings it back until its days are over.",
     Outcome.ABSENT: "Was done or gone already when its turn came. Nothing to do.",
     Outcome.CHANGED: "Not what it was when the plan was made, so it was left alone.",
     Outcome.DENIED: "Refused: it is not permitted, or cannot be done. As it was; see its reason.",
@@ -36,8 +38,11 @@ _IN_REGISTRIES: Mapping[str, str] = {
     Outcome.FAILED: "The registry failed, even after retries. Apply again.",
     Outcome.NOT_REACHED: "Not tried, because the registry had failed at others. As it was; apply again.",
 }
+_RARE = {Outcome.RECYCLED, Outcome.RESTORED, Outcome.TAKEN}
+"""What most runs cannot come to: shown only where it did."""
 _TONES: Mapping[str, str] = {
     Outcome.DELETED: "good",
+    Outcome.RECYCLED: "good",
     Outcome.DENIED: "bad",
     Outcome.FAILED: "bad",
     Outcome.NOT_REACHED: "bad",
@@ -68,11 +73,11 @@ class Results:
 
 def results(state: str, due: Tally, outcomes: Mapping[str, Tally], words: Words) -> Results:
     """Lay out the outcomes in their usual order; one that nobody expected comes last, never left out."""
-    labels = [str(outcome) for outcome in Outcome]
+    labels = [str(outcome) for outcome in Outcome if outcome not in _RARE or outcome in outcomes]
     labels += [label for label in outcomes if label not in labels]
     recorded = sum(tally.objects for tally in outcomes.values())
     text, tone = _sum(state, due.objects, recorded, words)
-    meanings = {LAKE: _MEANINGS, REGISTRY: _IN_REGISTRIES}.get(words, _IN_BUCKETS)
+    meanings = {LAKE: _MEANINGS, LAKE_WITH_BIN: _MEANINGS, REGISTRY: _IN_REGISTRIES}.get(words, _IN_BUCKETS)
     return Results(
         rows=tuple(_row(label, tally_of(outcomes, label), meanings) for label in labels),
         sum_text=text,

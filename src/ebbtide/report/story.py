@@ -42,7 +42,7 @@ def headline(state: str, summary: Summary, outcomes: Mapping[str, Tally], words:
 
 
 def _after(state: str, due: Tally, outcomes: Mapping[str, Tally], words: Words) -> str:
-    done = tally_of(outcomes, Outcome.DELETED)
+    done = done_of(outcomes)
     if state == RunState.SUCCEEDED:
         nothing = f"Nothing was due, and nothing was {words.acted}."
         return f"{words.did} {words.amount(done)}." if due.objects else nothing
@@ -75,16 +75,26 @@ def next_steps(manifest: Manifest, state: str, *, path: str | None) -> tuple[Ste
     # Of a deleted repository nothing refers to an object, so there is nothing to explain.
     is_deleted = manifest.collector == DELETED_REPOSITORY
     why = () if is_deleted else (explain,)
+    if state == RunState.SUCCEEDED and manifest.recycling:
+        days = manifest.recycling.days
+        return Step(f"ebb restore {run}", f"undo it, while the bin keeps it: for {days} days"), *why
     if state in {RunState.FAILED, RunState.APPLYING}:
         return Step(apply, "finish the run; what is done is not done twice"), *why
     if state in {RunState.PLANNED, RunState.APPROVED} and manifest.summary.due.objects:
         caution = "only if the breaker's reason is understood and right: " if manifest.breaker else ""
         is_lake = words_of(manifest).has_branches
-        purpose = "delete this, after checking again that nothing needs it"
+        verb = "set this aside" if manifest.recycling else "delete this"
+        purpose = f"{verb}, after checking again that nothing needs it"
         purpose = purpose if is_lake else "do this, after checking again that each item is as it was planned"
         delete = Step(apply, caution + purpose)
         return Step(f"ebb plan show {run} --all", "every row of this plan"), *why, delete
     return *why, Step(f"ebb plan {target}{' --deleted' if is_deleted else ''}", "see what is due by now")
+
+
+def done_of(outcomes: Mapping[str, Tally]) -> Tally:
+    """Give what a run did as planned: what it deleted, or set aside."""
+    parts = [tally_of(outcomes, outcome) for outcome in (Outcome.DELETED, Outcome.RECYCLED)]
+    return Tally("done", sum(part.objects for part in parts), sum(part.bytes for part in parts))
 
 
 def tally_of(outcomes: Mapping[str, Tally], outcome: str) -> Tally:

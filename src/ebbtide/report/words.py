@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ebbtide.bucket.model import Action
+from ebbtide.plan.decision import EMPTY_BIN
 from ebbtide.plan.manifest import Manifest, Summary, Tally
 from ebbtide.report.format import human_bytes, plural
 
@@ -72,6 +73,13 @@ LAKE = Words(
     policy="The policy",
     has_branches=True,
 )
+LAKE_WITH_BIN = replace(
+    LAKE,
+    acted="set aside",
+    change="set aside",
+    would="Would set aside",
+    did="Set aside",
+)
 BUCKET = Words(
     item="item",
     known="Known versions, markers and uploads",
@@ -106,8 +114,10 @@ REGISTRY = replace(
 def words_of(manifest: Manifest) -> Words:
     """Choose the words for a run."""
     if manifest.target.startswith("s3://"):
-        return BUCKET
-    return REGISTRY if manifest.target.startswith(("oci://", "oci-layout:")) else LAKE
+        return LAKE if manifest.collector == EMPTY_BIN else BUCKET
+    if manifest.target.startswith(("oci://", "oci-layout:")):
+        return REGISTRY
+    return LAKE_WITH_BIN if manifest.recycling else LAKE
 
 
 def deeds(tallies: tuple[Tally, ...]) -> str:

@@ -40,6 +40,8 @@ class LakeRule:
     branch_days: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     tag_days: int | None = None
     """By default a tag keeps what it reaches for ever; this lets a tag's references lapse too."""
+    recycle_days: int | None = None
+    """For so many days what a run finds is set aside before it is deleted; None says nothing about it."""
 
     def matches(self, key: str) -> bool:
         """Tell whether the rule concerns this key; a prefix is a plain string prefix, as in S3."""
@@ -68,6 +70,12 @@ class LakePolicy:
     def enabled(self) -> tuple[LakeRule, ...]:
         """The rules that are switched on, in order: the columns of a :data:`PolicyClass`."""
         return tuple(rule for rule in self.rules if rule.enabled)
+
+    @property
+    def recycle_days(self) -> int | None:
+        """For how long a run sets aside what it finds: of what the enabled rules say, the longest."""
+        said = [rule.recycle_days for rule in self.enabled if rule.recycle_days is not None]
+        return max(said, default=None)
 
     def class_of(self, referrer: Referrer, name: str = "") -> PolicyClass:
         """Classify a referrer: two that every rule treats alike get the same class."""

@@ -11,7 +11,7 @@ from ebbtide.errors import PolicyError
 from ebbtide.rules.documents import nearest, parse_document, whole_days
 from ebbtide.rules.lake_policy import LakePolicy, LakeRule
 
-FIELDS = ("prefix", "days", "enabled", "branch_days", "tag_days")
+FIELDS = ("prefix", "days", "enabled", "branch_days", "tag_days", "recycle")
 
 
 def parse_lake_policy(text: str, fmt: str = "json") -> LakePolicy:
@@ -47,6 +47,8 @@ def _plain(rule: LakeRule) -> dict[str, Any]:
         plain["branch_days"] = dict(rule.branch_days)
     if rule.tag_days is not None:
         plain["tag_days"] = rule.tag_days
+    if rule.recycle_days is not None:
+        plain["recycle"] = {"days": rule.recycle_days}
     return plain
 
 
@@ -71,7 +73,23 @@ def _rule(rule_id: str, body: Any) -> LakeRule:
     enabled = body.get("enabled", True)
     if not isinstance(enabled, bool):
         raise PolicyError(f"{where}: enabled is {enabled!r}", fix="write true or false")
-    return LakeRule(rule_id, _prefix(where, body), days, enabled, MappingProxyType(branch_days), tag_days)
+    recycle = _recycle(where, body["recycle"]) if "recycle" in body else None
+    prefix = _prefix(where, body)
+    return LakeRule(rule_id, prefix, days, enabled, MappingProxyType(branch_days), tag_days, recycle)
+
+
+def _recycle(where: str, value: Any) -> int:
+    if not isinstance(value, dict) or set(value) != {"days"}:
+        raise PolicyError(
+            f"{where}: recycle is {_kind(value) if not isinstance(value, dict) else 'not days alone'}",
+            fix='write "recycle": {"days": 14}',
+        )
+    return whole_days(
+        f"{where}: recycle.days",
+        value["days"],
+        why="what is set aside for less than a day can hardly be missed in time",
+        fix="use 1 or more; leave recycle out to delete at once",
+    )
 
 
 def _prefix(where: str, body: dict[str, Any]) -> str:

@@ -57,6 +57,15 @@ class DeleteResult:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class MoveRequest:
+    """One object that is to have another key; with an etag only if it is still that very content."""
+
+    source: str
+    target: str
+    etag: str | None = None
+
+
 @runtime_checkable
 class Store(Protocol):
     """An object store under one root."""
@@ -107,4 +116,16 @@ class Store(Protocol):
         Delete many; one result for each request, in the order of the requests.
 
         Failures of single keys are results, not exceptions. Back-off on SlowDown happens inside.
+        """
+
+    def move(self, requests: Sequence[MoveRequest]) -> Sequence[DeleteResult]:
+        """
+        Give objects other keys; one result for each request, under its source's key and in their order.
+
+        `deleted` means that the source is gone and the target has its content, whether it was this call that
+        did it or an earlier one. A target that has another content is `taken`, and nothing is changed; one
+        that has the same is proven to, and then the source goes. If neither is there it is `absent`; a source
+        that has another etag than was asked for is `changed` and stays.
+        Whatever is interrupted, the content is under one of the two keys or under both, and the same call
+        goes on from there. Failures are results, as of a delete.
         """

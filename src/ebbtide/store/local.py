@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import filecmp
 import os
 import shutil
 import stat
@@ -16,6 +18,7 @@ from ebbtide.store.address import locate
 from ebbtide.store.base import (
     DeleteRequest,
     DeleteResult,
+    MoveRequest,
     ObjectInfo,
     RecordBatch,
     StoreSpec,
@@ -28,6 +31,7 @@ _ROWS = 16_384
 _ETAG = "%x-%x-%x"
 """Time in nanoseconds, size, inode."""
 _TRIES = 100
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _CHECK_AGAIN_AFTER = 1.0
 _MOST_CHECKED = 4096
 
@@ -122,6 +126,12 @@ class LocalStore:
             raise NotFound(f"there is no folder {self._root!r}", fix="check that it is mounted")
         return [self._delete_one(request) for request in requests]
 
+    def move(self, requests: Sequence[MoveRequest]) -> Sequence[DeleteResult]:
+        """Rename each file, never over another; a missing root raises, as for a delete."""
+        if not os.path.isdir(self._root):
+            raise NotFound(f"there is no folder {self._root!r}", fix="check that it is mounted")
+        return [self._move_one(request) for request in requests]
+
     def _path(self, key: str) -> str:
         """Find the file of a key, and refuse every key that could reach outside the root."""
         check_key(key)
@@ -183,6 +193,41 @@ class LocalStore:
         except (OSError, AddressError) as error:
             return DeleteResult(key, Outcome.FAILED, getattr(error, "strerror", "") or str(error))
         return DeleteResult(key, outcome, reason)
+
+    def _move_one(self, request: MoveRequest) -> DeleteResult:
+        """Rename one file and put whatever happens into its result."""
+        key = request.source
+        try:
+            source, target = self._path(key), self._path(request.target)
+            outcome, reason = self._rename(source, target, request.etag)
+        except PermissionError as error:
+            return DeleteResult(key, Outcome.DENIED, error.strerror or "")
+        except (OSError, AddressError) as error:
+            return DeleteResult(key, Outcome.FAILED, getattr(error, "strerror", "") or str(error))
+        return DeleteResult(key, outcome, reason)
+
+    def _rename(self, source: str, target: str, etag: str | None) -> tuple[Outcome, str]:
+        """Link the new name, then unlink the old: who is killed in between leaves one file with two names."""
+        found = _stat_or_none(source)
+        if found is None or stat.S_ISDIR(found.st_mode):
+            held = _stat_or_none(target)
+            there = held is not None and stat.S_ISREG(held.st_mode)
+            return (Outcome.DELETED, "it was moved before") if there else (Outcome.ABSENT, "")
+        if not stat.S_ISREG(found.st_mode):
+            return Outcome.FAILED, "it is a symbolic link or a special file"
+        if etag is not None and _etag(found) != etag:
+            return Outcome.CHANGED, "the content is another than was listed"
+        try:
+            _into_place(target, lambda: _link_new(source, target))
+        except FileExistsError:
+            if not _are_same(source, target):
+                return Outcome.TAKEN, "there is another content in its place"
+            os.unlink(source)
+        except FileNotFoundError:
+            self._tidy(target)
+            raise
+        self._tidy(source)
+        return Outcome.DELETED, ""
 
     def _remove(self, path: str, etag: str | None) -> tuple[Outcome, str]:
         """Unlink a regular file; a folder is no object, and a link is not touched."""
@@ -246,6 +291,46 @@ def _appear(temporary: str, path: str) -> None:
         os.replace(temporary, path)
     else:
         os.unlink(temporary)
+
+
+def _link_new(source: str, target: str) -> None:
+    """
+    Give a file another name that must be free, and take the old one from it.
+
+    A link fails where the name is taken, which a rename does not. On a disk without links the name is looked
+    for first: nobody but a run that holds the target's lock writes to such names.
+    """
+    try:
+        os.link(source, target)
+    except OSError as refused:
+        if refused.errno not in _NO_LINKS:
+            raise
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        os.rename(source, target)
+        return
+    try:
+        os.unlink(source)
+    except OSError:
+        # The file keeps its old name alone, as if nothing had been tried.
+        with contextlib.suppress(OSError):
+            os.unlink(target)
+        raise
+
+
+def _are_same(one: str, other: str) -> bool:
+    """Tell whether two names have the same content: they are one file, or equal to the last byte."""
+    found, held = os.lstat(one), _stat_or_none(other)
+    if held is None or not stat.S_ISREG(held.st_mode) or found.st_size != held.st_size:
+        return False
+    return os.path.samestat(found, held) or filecmp.cmp(one, other, shallow=False)
+
+
+def _stat_or_none(path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def _into_place(path: str, move: Callable[[], None]) -> None:

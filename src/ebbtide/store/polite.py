@@ -10,7 +10,7 @@ from threading import Lock
 from typing import TypeVar
 
 from ebbtide.errors import BadInput
-from ebbtide.store.base import DeleteRequest, DeleteResult, Store
+from ebbtide.store.base import DeleteRequest, DeleteResult, MoveRequest, Store
 
 T = TypeVar("T")
 
@@ -111,3 +111,15 @@ def polite_delete(
         part = ordered[start : start + page]
         pace.wait(request.key for request in part)
         yield from store.delete(part)
+
+
+def polite_move(
+    store: Store, requests: Sequence[MoveRequest], rate_per_prefix: float, page: int
+) -> Iterator[DeleteResult]:
+    """Move page by page at the pace of deletes, and yield results."""
+    pace = Pace(rate_per_prefix)
+    ordered = list(in_turns(requests, lambda request: prefix_of(request.source)))
+    for start in range(0, len(ordered), page):
+        part = ordered[start : start + page]
+        pace.wait(request.source for request in part)
+        yield from store.move(part)

@@ -11,12 +11,14 @@ from boto3.s3.transfer import TransferConfig
 
 from ebbtide.store.address import locate
 from ebbtide.store.backoff import Backoff
-from ebbtide.store.base import DeleteRequest, DeleteResult, ObjectInfo, RecordBatch, StoreSpec
+from ebbtide.store.base import DeleteRequest, DeleteResult, MoveRequest, ObjectInfo, RecordBatch, StoreSpec
 from ebbtide.store.keys import check_folder, check_key
 from ebbtide.store.listing import LISTING_SCHEMA, listing_batch
 from ebbtide.store.s3_client import FAILURES, S3Options, call, connect, fail
 from ebbtide.store.s3_delete import Deleter
 from ebbtide.store.s3_listing import Page, check_order, pages, speed_up
+from ebbtide.store.s3_move import Mover
+from ebbtide.store.s3_objects import S3Objects
 
 T = TypeVar("T")
 
@@ -45,6 +47,7 @@ class S3Store:
         self._client = connect(options)
         speed_up(self._client)
         self._deleter = Deleter(self._client, self._bucket, self._root, options.delete_page, self._backoff)
+        self._mover = Mover(S3Objects(self.spec, self._backoff, self._client))
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[RecordBatch]:
         """Stream the objects in key order; a server that does not keep it is sorted here (ordered=no)."""
@@ -102,6 +105,10 @@ class S3Store:
     def delete(self, requests: Sequence[DeleteRequest]) -> Sequence[DeleteResult]:
         """Delete in bulk; requests with an etag go one by one, compared first and then on condition."""
         return self._deleter.delete(requests)
+
+    def move(self, requests: Sequence[MoveRequest]) -> Sequence[DeleteResult]:
+        """Copy on the server, prove the copy, and only then delete the source, if it is still the same."""
+        return self._mover.move(requests)
 
     def _run(self, key: str, operation: Callable[[], T]) -> T:
         """Check the key, make the request with retries, and raise our errors."""

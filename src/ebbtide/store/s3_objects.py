@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import md5, sha256
 from threading import Lock
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlencode
 
 from botocore.exceptions import ClientError
@@ -21,6 +21,9 @@ from ebbtide.store.backoff import Backoff
 from ebbtide.store.base import DeleteRequest, DeleteResult, StoreSpec
 from ebbtide.store.s3_client import ABSENT, CHANGED, DENIED, FAILURES, S3Options, call, code_of, connect
 from ebbtide.store.s3_delete import Deleter
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 T = TypeVar("T")
 
@@ -108,14 +111,16 @@ class About:
 class S3Objects:
     """The objects of one bucket, by whole keys; an answer that is no raises :class:`Refusal`."""
 
-    def __init__(self, spec: StoreSpec, backoff: Backoff | None = None) -> None:
+    def __init__(
+        self, spec: StoreSpec, backoff: Backoff | None = None, client: S3Client | None = None
+    ) -> None:
         place = locate(spec.url)
         options = S3Options.parse(spec.options)
         self.bucket = place.host
         self.root = f"{place.path}/" if place.parts else ""
         self.server = (options.endpoint.rstrip("/"), options.profile)
         """Who answers and to whom: what is equal in both can copy on the server."""
-        self.client = connect(options)
+        self.client = client or connect(options)
         self._backoff = backoff or Backoff(tries=options.retries)
         self._deleter = Deleter(self.client, self.bucket, "", options.delete_page, self._backoff)
 

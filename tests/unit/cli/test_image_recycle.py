@@ -13,6 +13,7 @@ from tests.services.image_kit import manifest_of, push_image
 from tests.services.registry import RegistryServer
 
 from ebbtide.cli.image_recycle import app
+from ebbtide.cli.main import run
 from ebbtide.cli.state import State
 from ebbtide.errors import EbbtideError
 from ebbtide.registry.base import RegistrySpec
@@ -254,3 +255,22 @@ def test_a_server(registry: RegistryServer, here, capsys):
     assert 2 == len(rows)
     assert ["v1"] == list(images.tags(name))
     assert [] == list(entries(images, name))
+
+
+def test_the_common_commands_take_registries(layout: ImageLayout, capsys):
+    """`ebb recycle ls`, `ebb restore` and `ebb recycle empty` do what `ebb image recycle` does."""
+    for name in ("app", "tool"):
+        recycle(layout, entry_of(name, push_image(layout, name, ["v1"], name=name), ["v1"]))
+    where = str(layout.spec.url)
+    codes = [run(["recycle", "ls", where, "--json"])]
+    listed = json.loads(capsys.readouterr().out)
+    codes.append(run(["restore", f"{where}//app:v1"]))
+    restored = capsys.readouterr().out
+    codes.append(run(["recycle", "empty", where, "--yes", "--json"]))
+    emptied = json.loads(capsys.readouterr().out)
+
+    assert [0, 0, 0] == codes
+    assert ["app", "tool"] == [row["repository"] for row in listed]
+    assert "restored app@sha256:" in restored
+    assert ["tool"] == [row["repository"] for row in emptied["deleted"]]
+    assert 2 == run(["restore", f"{where}//app:v1", "another"])

@@ -8,7 +8,7 @@ import pytest
 from ebbtide.errors import PolicyError
 from ebbtide.rules.instant import NEVER, parse_instant
 from ebbtide.rules.lake_policy import Referrer, reference_lapse
-from ebbtide.rules.lake_policy_parser import lake_policy, parse_lake_policy, policy_hash
+from ebbtide.rules.lake_policy_parser import lake_policy, parse_lake_policy, policy_hash, policy_text
 
 SEED = """{
    "rule1" : {
@@ -188,3 +188,25 @@ def test_a_disabled_rule_says_nothing():
 
     assert [] == policy.dates(CREATED)
     assert NEVER == reference_lapse(policy, Referrer.BRANCH, "main", "k", CREATED)
+
+
+def test_of_several_rules_the_longest_time_in_the_bin_counts():
+    """A run sets aside for as long as any enabled rule says; without any it says nothing."""
+    rules = {
+        "a": {"prefix": "a", "days": 1, "recycle": {"days": 7}},
+        "b": {"prefix": "b", "days": 1, "recycle": {"days": 14}},
+        "c": {"prefix": "c", "days": 1, "recycle": {"days": 99}, "enabled": False},
+    }
+    plain = {name: {key: body[key] for key in ("prefix", "days")} for name, body in rules.items()}
+    policy = lake_policy(rules)
+
+    assert (14, None) == (policy.recycle_days, lake_policy(plain).recycle_days)
+    assert policy == parse_lake_policy(policy_text(policy))
+    assert policy_hash(policy) != policy_hash(lake_policy(plain))
+
+
+@pytest.mark.parametrize("value", [14, {}, {"days": 0}, {"days": "x"}, {"days": 3, "more": 1}, None])
+def test_a_time_in_the_bin_that_cannot_be_is_refused(value):
+    """`recycle` is whole days, one or more, and nothing else."""
+    with pytest.raises(PolicyError, match="recycle"):
+        lake_policy({"a": {"prefix": "a", "days": 1, "recycle": value}})

@@ -13,6 +13,7 @@ from ebbtide.bucket.actions.connection import connection_to
 from ebbtide.bucket.actions.looking import WIDEST, groups_of
 from ebbtide.bucket.actions.planned import Planned, planned_items, versions_of
 from ebbtide.bucket.actions.running import Results, Run, Runner
+from ebbtide.bucket.bin_place import is_in_bin
 from ebbtide.bucket.model import Action, Versioning
 from ebbtide.engine.deleting import Attempt
 from ebbtide.errors import EbbtideError
@@ -96,6 +97,9 @@ def _refuse(item: Planned, *, again: bool) -> DeleteResult | None:
     """Give the result of an item that never reaches the store."""
     if item.action not in _VERSION_ACTIONS | {Action.ABORT_UPLOAD}:
         return DeleteResult(item.key, Outcome.DENIED, "not an action of this deleter")
+    if is_in_bin(item.key) and item.action != Action.ABORT_UPLOAD:
+        # Planning leaves the bin out; a plan that has such an item all the same must not reach it.
+        return DeleteResult(item.key, Outcome.DENIED, "it lies in the recycle bin")
     if item.kept is not None and (not again or item.action == Action.ABORT_UPLOAD):
         # After an interrupted attempt it is looked at: that one may have deleted it.
         return DeleteResult(item.key, Outcome.CHANGED, item.kept)

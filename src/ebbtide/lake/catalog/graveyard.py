@@ -16,6 +16,8 @@ class Burial:
     run_id: int
     rules: tuple[str, ...]
     restorable: bool
+    until: datetime | None = None
+    """Until when it lies in the recycle bin, if it does."""
 
 
 class Graveyard(Protocol):

@@ -119,6 +119,7 @@ class Reading(CatalogPart):
                     run_id=burial.run_id,
                     rules=burial.rules,
                     restorable=burial.restorable,
+                    until=burial.until,
                 ) from missing
             raise LiveObjectMissing(
                 f"the object of {entry.key!r} in {ref!r} of repository {repo.name!r} is missing:"

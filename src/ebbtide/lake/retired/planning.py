@@ -19,6 +19,7 @@ from ebbtide.engine.layers import TOUCHED, Layers
 from ebbtide.engine.layout import RunFolder
 from ebbtide.lake.catalog.model import RetiredRepository
 from ebbtide.lake.catalog.partitions import BRANCHES, repository_path
+from ebbtide.lake.recycling import BIN_ROOT
 from ebbtide.lake.retired.listing import is_own, list_namespace, neighbours, own_folders
 from ebbtide.plan.decision import DELETED_REPOSITORY, HoldReason
 from ebbtide.rules.instant import NEVER, format_instant, to_micros
@@ -68,6 +69,8 @@ class RetiredPlanner:
         if odd:
             some = "1 object with an unusual name is" if odd == 1 else f"{odd} objects with unusual names are"
             found.append(f"{some} left alone")
+        if any(self.store.children(BIN_ROOT)):
+            found.append("its recycle bin goes with it, for there is nothing left to restore it to")
         if others := neighbours(self.store, self.repository.uid):
             found.append(
                 f"there are objects of other repositories, as in repos/{others[0]}: another catalog may know"

@@ -1,0 +1,173 @@
+"""`ebb restore`: bring back what a run set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ebbtide.bucket.restoring import bucket_bin, restore_bucket, wanted_keys
+from ebbtide.cli.console import AsJson, print_json, safe, say
+from ebbtide.cli.image_recycle import restore_image
+from ebbtide.cli.state import State, is_bucket, is_registry, lake_target
+from ebbtide.engine.bins import Bin, BinItem
+from ebbtide.engine.layout import run_folder
+from ebbtide.engine.restoring import RestoreChoice, Restored, chosen_labels
+from ebbtide.errors import BadInput, NotFound, PartlyApplied, StoreError
+from ebbtide.lake.recycling import lake_bin
+from ebbtide.lake.restoring import restore_lake, wanted_items
+from ebbtide.plan.decision import Outcome
+from ebbtide.plan.manifest import Manifest
+from ebbtide.report.format import human_bytes, plural
+from ebbtide.store.keys import check_key
+
+app = typer.Typer()
+
+
+@app.command()
+def restore(
+    context: typer.Context,
+    what: Annotated[
+        str, typer.Argument(help="A run's number, or lake:REPO, s3://BUCKET, oci://HOST/REPO:TAG.")
+    ],
+    items: Annotated[
+        list[str] | None, typer.Argument(help="Single items, by key or address; none is all of the run.")
+    ] = None,
+    folder: Annotated[
+        str | None, typer.Option("--from", help="One folder of the bin, as 'ebb recycle ls' names it.")
+    ] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", help="Copy them into this folder instead, and leave them in the bin."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Bring back what a run set aside: all of it, or single items, to where they were.
+
+    A place that has another content now is never overwritten: such an item stays in the bin, and --to copies
+    it elsewhere. What is restored is still due by the same rules, so the next plan takes it again.
+    """
+    state: State = context.obj
+    if is_registry(what):
+        _restore_image(context, what, items, to, as_json=as_json)
+        return
+    if folder is not None and (what.isdigit() or what == "latest"):
+        raise BadInput("--from goes with a target, not with a run", fix="leave it out")
+    run = _run_of_registry(state, what)
+    if run is not None:
+        _restore_images(context, run, items, as_json=as_json)
+        return
+    target, choice = _choice(state, what, tuple(items or ()), folder)
+    if to is not None:
+        _copy_out(*_wanted(state, target, choice), to, as_json=as_json)
+        return
+    if is_bucket(target):
+        done = restore_bucket(state.bucket_shop(target), choice)
+    else:
+        done = restore_lake(state.shop, lake_target(target), choice)
+    _show(target, done, as_json=as_json)
+
+
+def _wanted(state: State, target: str, choice: RestoreChoice) -> tuple[Bin, Iterator[BinItem]]:
+    """Find what is meant in a target's bin."""
+    if is_bucket(target):
+        contents = bucket_bin(state.bucket_shop(target))
+        return contents, wanted_keys(contents, chosen_labels(contents, choice), choice)
+    contents = lake_bin(state.catalog, lake_target(target))
+    return contents, wanted_items(state.shop, contents, chosen_labels(contents, choice), choice)
+
+
+def _choice(state: State, what: str, items: tuple[str, ...], folder: str | None) -> tuple[str, RestoreChoice]:
+    """Read what is to come back: of a run in this ledger, or of a target's bin."""
+    if not (what.isdigit() or what == "latest"):
+        if not items and folder is None:
+            raise BadInput(
+                f"nothing of {what} is named",
+                why="to bring back everything that ever went is hardly what is meant",
+                fix="name a run (ebb restore 7), items, or a folder of the bin with --from",
+            )
+        return what, RestoreChoice(folder, items)
+    manifest = run_folder(state.root, state.run_id(what)).read_manifest()
+    if manifest.recycling is None:
+        raise NotFound(
+            f"run {manifest.run_id} on {manifest.target} sets nothing aside",
+            why="what it deletes is gone for good",
+            fix="let runs set aside first what they delete: ebb recycle set TARGET --days 14",
+        )
+    return manifest.target, RestoreChoice(manifest.recycling.folder, items)
+
+
+def _run_of_registry(state: State, what: str) -> Manifest | None:
+    """Give the plan of a run if it is about a registry, whose bin knows for itself what a run set aside."""
+    if not (what.isdigit() or what == "latest"):
+        return None
+    manifest = run_folder(state.root, state.run_id(what)).read_manifest()
+    return manifest if is_registry(manifest.target) else None
+
+
+def _restore_images(
+    context: typer.Context, manifest: Manifest, items: list[str] | None, *, as_json: bool
+) -> None:
+    if items:
+        raise BadInput("an image is named by its whole reference", fix="ebb restore oci://HOST/REPO:TAG")
+    restore_image(context, manifest.target, to=None, all_of=manifest.run_id, alone=False, as_json=as_json)
+
+
+def _restore_image(
+    context: typer.Context, ref: str, items: list[str] | None, to: Path | None, *, as_json: bool
+) -> None:
+    if items:
+        raise BadInput("an image is named by its whole reference", fix="ebb restore oci://HOST/REPO:TAG")
+    restore_image(context, ref, to=str(to) if to else None, all_of=None, alone=False, as_json=as_json)
+
+
+def _copy_out(contents: Bin, items: Iterator[BinItem], to: Path, *, as_json: bool) -> None:
+    """Copy items to a folder of this machine, each under its address; what is there is not overwritten."""
+    copied = 0
+    for item in items:
+        check_key(item.address)
+        # A key may begin with a slash, and then it must not lead away from the folder.
+        place = to / item.address.lstrip("/")
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with place.open("xb") as file:
+                file.write(contents.store.read(contents.place_of(item.folder, item.address)))
+        except OSError as broken:
+            raise StoreError(
+                f"{place} cannot be written: {broken.strerror}",
+                why=f"{plural(copied, 'object')} were copied before; all are in the bin still",
+                fix="choose another folder",
+            ) from None
+        copied += 1
+    if as_json:
+        print_json({"copied": copied, "to": str(to)})
+    else:
+        say(f"copied {plural(copied, 'object')} to {safe(to)}; the bin has them still")
+
+
+def _show(target: str, done: Restored, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"run_id": done.run_id, "outcomes": done.outcomes, "troubles": done.troubles})
+    else:
+        back = done.back
+        what = f"{plural(back.objects, 'object')}[/bold], {human_bytes(back.bytes)}"
+        say(f"[bold]restored {what} (run {done.run_id})")
+        if back.objects:
+            say("they are still due by the same rules: the next plan takes them again;")
+            say(f"change the policy or stop the schedule first (ebb explain {safe(target)} KEY says why)")
+        elif not done.left:
+            say("the bin had nothing of it")
+    if done.left:
+        kind = PartlyApplied if done.back.objects else StoreError
+        taken = str(Outcome.TAKEN) in done.outcomes
+        raise kind(
+            f"{plural(done.left, 'object')} could not be restored",
+            why="they are in the bin as before",
+            fix="where a place is taken, copy the item elsewhere with --to FOLDER"
+            if taken
+            else "put right what is said of them, and restore again",
+            details=list(done.troubles),
+        )

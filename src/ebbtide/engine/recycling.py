@@ -1,0 +1,89 @@
+"""Setting aside on the executors: what a plan with a recycle bin does in place of deleting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ebbtide.engine.deleting import Attempt, refuse
+from ebbtide.errors import EbbtideError
+from ebbtide.plan.decision import Outcome
+from ebbtide.store.base import DeleteResult, MoveRequest, StoreSpec
+from ebbtide.store.opening import open_store
+from ebbtide.store.polite import polite_move
+
+_BACK = "an interrupted attempt had set it aside, and it was brought back: {}"
+_SILENT = "the store did not answer for this key"
+_TAKEN = "the bin has another content under this name, so it was left in its place; make a new plan"
+
+
+@dataclass(frozen=True)
+class Recycler:
+    """
+    Moves the rows of one partition into a run's folder of the bin.
+
+    To do it again is safe: what lies in the folder already was set aside by this very run, for no other
+    has a folder of this name.
+    """
+
+    store: StoreSpec
+    attempt: Attempt
+    place: str
+    """Below which each item lies under its own address; it ends in a slash."""
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Set the rows aside, batch by batch."""
+        for batch in batches:
+            yield self._set_aside(batch)
+
+    def _set_aside(self, batch: Any) -> Any:
+        addresses = batch.column("address").to_pylist()
+        kept = batch.column("kept_because").to_pylist()
+        results = {
+            address: refused
+            for address, reason in zip(addresses, kept, strict=True)
+            if (refused := refuse(address, reason, metadata=False)) is not None
+        }
+        if self.attempt.resumed:
+            results |= self._brought_back([one for one in results.values() if one.outcome is Outcome.CHANGED])
+        wanted = [address for address in addresses if address not in results]
+        moved = self._move([MoveRequest(address, self.place + address) for address in wanted])
+        results |= {address: _settled(moved[address]) for address in wanted}
+        return self.attempt.outcomes(batch, [results[address] for address in addresses])
+
+    def _brought_back(self, needed: list[DeleteResult]) -> dict[str, DeleteResult]:
+        """Bring back what the interrupted attempt set aside and something has come to need since."""
+        moved = self._move([MoveRequest(self.place + one.key, one.key) for one in needed])
+        found = {}
+        for one in needed:
+            result = moved[self.place + one.key]
+            if result.outcome is Outcome.DELETED and not result.reason:
+                found[one.key] = replace(one, reason=_BACK.format(one.reason))
+            elif not result.outcome.is_final:
+                found[one.key] = DeleteResult(one.key, result.outcome, result.reason)
+        return found
+
+    def _move(self, requests: list[MoveRequest]) -> dict[str, DeleteResult]:
+        found: dict[str, DeleteResult] = {}
+        reason = _SILENT
+        try:
+            store, options = open_store(self.store), self.attempt.options
+            rate = options.rate_for(self.store, self.attempt.tasks)
+            for result in polite_move(store, requests, rate, options.page):
+                found[result.key] = result
+        except EbbtideError as broken:
+            # What was moved before the store broke down is in `found`; the rest failed and is tried again.
+            reason = str(broken)
+        for request in requests:
+            found.setdefault(request.source, DeleteResult(request.source, Outcome.FAILED, reason))
+        return found
+
+
+def _settled(moved: DeleteResult) -> DeleteResult:
+    """Say in the words of a run what became of an item."""
+    if moved.outcome is Outcome.DELETED:
+        return replace(moved, outcome=Outcome.RECYCLED)
+    if moved.outcome is Outcome.TAKEN:
+        return DeleteResult(moved.key, Outcome.FAILED, _TAKEN)
+    return moved

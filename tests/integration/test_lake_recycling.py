@@ -1,0 +1,202 @@
+"""The recycle bin of a repository: what a run set aside comes back byte for byte, or goes for good later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, make_lake
+from tests.services.seaweed import S3Server, fresh_bucket
+
+from ebbtide.engine.freezing import FreezeOptions
+from ebbtide.engine.restoring import RestoreChoice, Restored
+from ebbtide.errors import BreakerTripped, ObjectGone, SafetyStop, StalePlan
+from ebbtide.lake.emptying import plan_lake_bin
+from ebbtide.lake.recycling import BIN_ROOT, lake_bin
+from ebbtide.lake.restoring import restore_lake
+from ebbtide.lake.rulebook import SweepRules, stored_rulebook
+from ebbtide.ledger.runs import RunState
+from ebbtide.plan.manifest import Manifest, Tally
+
+pytestmark = pytest.mark.spark
+
+DAYS = 14
+LATE = 400
+"""On this day all is old, also what a real S3 server wrote a moment ago."""
+
+
+class Killed(BaseException):
+    """The process is no more."""
+
+
+def dies_at(step: str):
+    """Make a watcher of steps that dies at one."""
+
+    def watch(name: str) -> None:
+        if name == step:
+            raise Killed(step)
+
+    return watch
+
+
+def recycle(lake: Lake, days: int | None = DAYS) -> None:
+    """Let runs set aside what they would delete."""
+    uid = lake.catalog.repository(REPOSITORY).uid
+    lake.ledger.set_recycling(f"lake:{REPOSITORY}", uid, days)
+
+
+def contents(lake: Lake) -> dict[str, bytes]:
+    """Read every data object that is stored, by its address; what a sweep notes for the next is none."""
+    return {key: lake.store.read(key) for key in lake.stored() if "/_gc/" not in key}
+
+
+def in_bin(lake: Lake) -> set[str]:
+    """Give the addresses of all that lies in the bin."""
+    found = lake_bin(lake.catalog, REPOSITORY)
+    return {item.address for label in found.labels(_raise) for item in found.items(label)}
+
+
+def _raise(broken: Exception) -> None:
+    raise broken
+
+
+def restore(lake: Lake, manifest: Manifest, *items: str) -> Restored:
+    """Bring back what a run set aside, or some of it."""
+    assert manifest.recycling
+    return restore_lake(lake.shop, REPOSITORY, RestoreChoice(manifest.recycling.folder, items))
+
+
+def plan_all(lake: Lake, *, full: bool = False) -> Manifest:
+    """Ask all collectors; `full` trusts nothing that earlier runs left."""
+    sweep = SweepRules(clean=full)
+    rules = stored_rulebook(lake.catalog, REPOSITORY, lifecycle=True, uncommitted=sweep, retention=True)
+    return lake.plan(rulebook=rules, full=full)
+
+
+@pytest.fixture(params=[pytest.param("folder", marks=pytest.mark.long), "s3"])
+def any_lake(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path, s3_server: S3Server
+) -> Iterator[Lake]:
+    """Give a lake in a folder, and one in a bucket."""
+    if request.param == "folder":
+        yield make_lake(spark, tmp_path)
+        return
+    with fresh_bucket(s3_server) as bucket:
+        yield make_lake(spark, tmp_path, f"s3://{bucket}/lake", store_options=s3_server.options)
+
+
+def test_what_any_collector_took_comes_back_whatever_was_killed(any_lake):
+    """
+    Expired, garbage and unretained objects are set aside by one run, killed on its way, and are all restored.
+
+    Then every byte is where it was, and the next plan, which builds on what earlier ones left, finds what a
+    plan finds that trusts nothing: the very objects of the first.
+    """
+    lake = any_lake
+    lake.policy(RAW_30_DAYS)
+    lake.retain({"default_days": 5})
+    expired = lake.upload("raw/1", "raw/2")
+    unretained = lake.upload("a")
+    lake.commit()
+    kept = lake.upload("a", "b")
+    lake.commit()
+    garbage = lake.upload("c")
+    lake.catalog.reset(REPOSITORY, "main")
+    recycle(lake)
+    lake.day(LATE)
+    before = contents(lake)
+    due = {*expired.values(), *unretained.values(), *garbage.values()}
+    manifest = plan_all(lake)
+    one = expired["raw/1"]
+    for step in ("wave 0 started", "wave 0 deleted"):
+        with pytest.raises(Killed):
+            lake.apply(manifest, override_breaker=True, on_step=dies_at(step))
+    # Killed between the copy and the delete it is in both places.
+    lake.store.copy(lake_bin(lake.catalog, REPOSITORY).place_of(_folder(manifest), one), one)
+    applied = lake.apply(manifest, override_breaker=True)
+    left, aside = contents(lake), in_bin(lake)
+    done = restore(lake, manifest)
+
+    assert due == lake.due(manifest)
+    assert {"recycled"} == set(applied.outcomes)
+    assert (set(kept.values()), due) == (set(left), aside)
+    assert {"restored": Tally("restored", 4, 12)} == done.outcomes
+    assert (before, []) == (contents(lake), lake.listing(BIN_ROOT))
+    assert [b"raw/1", b"a"] == [lake.catalog.read(REPOSITORY, "main~1", key) for key in ("raw/1", "a")]
+    assert due == lake.due(plan_all(lake)) == lake.due(plan_all(lake, full=True))
+
+
+def _folder(manifest: Manifest) -> str:
+    assert manifest.recycling
+    return manifest.recycling.folder
+
+
+OLD = "main~1"
+
+
+def test_single_items_come_back_and_plans_from_before_are_stale(lake):
+    """
+    What is back is due again, in an incremental plan as in a full one, and can be set aside again.
+
+    What was planned before it, or under another setting, is not applied.
+    """
+    recycle(lake)
+    first, second = lake.plan(), lake.plan()
+    lake.apply(first)
+    with pytest.raises(ObjectGone, match=r"lies in the recycle bin until 2026-02-24.*ebb restore 1"):
+        lake.catalog.read(REPOSITORY, OLD, "raw/1")
+    restore(lake, first, "raw/1", lake.catalog.stat(REPOSITORY, OLD, "raw/2").address)
+    with pytest.raises(StalePlan, match="restored after this plan"):
+        lake.apply(second)
+    incremental, full = lake.plan(), lake.plan(full=True)
+    recycle(lake, None)
+    with pytest.raises(StalePlan, match="sets aside"):
+        lake.apply(full)
+    recycle(lake)
+    lake.apply(full)
+    back = {lake.catalog.stat(REPOSITORY, OLD, key).address for key in ("raw/1", "raw/2")}
+
+    assert back == lake.due(incremental) == lake.due(full)
+    assert incremental.plan_hash == full.plan_hash
+    assert lake.due(first) == in_bin(lake)
+    assert set() == lake.due(lake.plan())
+
+
+def test_the_bin_is_emptied_of_what_has_been_there_for_its_days(lake):
+    """A bin plan takes what is expired and nothing else, has a breaker of its own, and is for good."""
+    recycle(lake)
+    lake.apply(lake.plan())
+    lake.day(50)
+    early = plan_lake_bin(lake.spark, lake.shop, REPOSITORY, options=FreezeOptions())
+    lake.day(55)
+    kept = lake.stored()
+    late = plan_lake_bin(lake.spark, lake.shop, REPOSITORY, options=FreezeOptions())
+    with pytest.raises(BreakerTripped):
+        lake.apply(late)
+    lake.apply(late, override_breaker=True)
+    with pytest.raises(ObjectGone, match="deleted for good"):
+        lake.catalog.read(REPOSITORY, OLD, "raw/1")
+
+    assert (0, 5) == (early.summary.due.objects, late.summary.due.objects)
+    assert RunState.SUCCEEDED == lake.state(late)
+    assert (kept, []) == (lake.stored(), lake.listing(BIN_ROOT))
+
+
+def test_a_run_that_was_interrupted_can_be_undone_whole(lake):
+    """All that it had set aside comes back and the gate is open; before, nothing else can be restored."""
+    recycle(lake)
+    before = contents(lake)
+    manifest = lake.plan()
+    with pytest.raises(Killed):
+        lake.apply(manifest, on_step=dies_at("wave 0 deleted"))
+    with pytest.raises(SafetyStop, match="was interrupted"):
+        restore(lake, manifest, "raw/1")
+    done = restore(lake, manifest)
+    with pytest.raises(StalePlan):
+        lake.apply(manifest)
+
+    assert (5, before) == (done.back.objects, contents(lake))
+    assert lake.catalog.gate(REPOSITORY) is None
+    assert lake.due(manifest) == lake.due(lake.plan())

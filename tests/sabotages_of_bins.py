@@ -1,0 +1,152 @@
+"""Ways to break the recycle bin: name, module, a text of it, what takes its place, tests."""
+
+from __future__ import annotations
+
+MOVES = ("tests/contract/store/test_move.py",)
+UNIT = ("tests/unit/engine/test_recycling.py", "tests/unit/engine/test_restoring.py")
+BUCKET = ("tests/unit/bucket/test_recycling.py", "tests/integration/test_bucket_recycling.py")
+VERSIONS = ("tests/contract/bucket/test_version_bin.py",)
+WHOLE = ("tests/integration/test_lake_recycling.py",)
+
+SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
+    (
+        "a copy on S3 is believed without proof",
+        "store/s3_move.py",
+        "if not self._is_whole(found, held):",
+        "if False:",
+        MOVES,
+    ),
+    (
+        "a file that is there is taken for the same",
+        "store/local.py",
+        "if not _are_same(source, target):",
+        "if False:",
+        MOVES,
+    ),
+    (
+        "a bucket that is not there has nothing in it",
+        "store/s3_move.py",
+        "            self.objects.check_bucket()\n",
+        "",
+        MOVES,
+    ),
+    (
+        "who empties the bin reaches everything",
+        "engine/deleting.py",
+        "if self.only_below and not address.startswith(self.only_below):",
+        "if False:",
+        UNIT,
+    ),
+    (
+        "what came to be needed stays in the bin",
+        "engine/recycling.py",
+        "if self.attempt.resumed:",
+        "if False:",
+        UNIT,
+    ),
+    (
+        "another content in the bin counts as set aside",
+        "engine/recycling.py",
+        "    if moved.outcome is Outcome.DELETED:\n",
+        "    if moved.outcome in (Outcome.DELETED, Outcome.TAKEN):\n",
+        UNIT,
+    ),
+    (
+        "what a killed restore had begun is forgotten",
+        "engine/restoring.py",
+        "if number not in done:",
+        "if False:",
+        UNIT,
+    ),
+    (
+        "an interrupted apply is no matter to a restore",
+        "engine/restoring.py",
+        "half = run.collector != RESTORE and",
+        "half = False and",
+        UNIT,
+    ),
+    (
+        "plans from before a restore are applied",
+        "engine/restoring.py",
+        "    if later is not None:\n",
+        "    if False:\n",
+        WHOLE,
+    ),
+    (
+        "what was restored is still buried",
+        "engine/burials.py",
+        'found = without(found, rows.where(f.col("outcome") == BACK))',
+        "found = found.where(f.lit(True))",
+        WHOLE,
+    ),
+    (
+        "garbage that came back is not looked for",
+        "lake/restoring.py",
+        "        unsettle(store, repository.uid, [item.address for item in page], run_id)\n",
+        "        _ = page, run_id\n",
+        WHOLE,
+    ),
+    (
+        "another setting does not make a plan stale",
+        "lake/target.py",
+        "if wanted != (manifest.recycling.days if manifest.recycling else None):",
+        "if False:",
+        WHOLE,
+    ),
+    (
+        "rules reach into the bin of a bucket",
+        "bucket/planning.py",
+        "return (BIN_ROOT, *(prefix for prefix in found if prefix != BIN_ROOT))",
+        "return found",
+        BUCKET,
+    ),
+    (
+        "a plan reaches into the bin of a bucket",
+        "bucket/actions/deleter.py",
+        "if is_in_bin(item.key) and item.action != Action.ABORT_UPLOAD:",
+        "if False:",
+        BUCKET,
+    ),
+    (
+        "what was written again goes into the bin",
+        "bucket/recycling.py",
+        "same = same_moment(item.micros, to_micros(info.last_modified))",
+        "same = True",
+        ("tests/contract/bucket/test_setting_aside.py",),
+    ),
+    (
+        "a version is deleted without a copy",
+        "bucket/version_recycling.py",
+        "return keeper.keep(item.key, item.version, item.etag, name) or True",
+        "return True",
+        VERSIONS,
+    ),
+    (
+        "a copy of a version is believed without proof",
+        "bucket/version_bin.py",
+        "        if held is not None and self._is_whole(found, held):\n",
+        "        if held is not None:\n",
+        VERSIONS,
+    ),
+    (
+        "a marker is removed whatever came after it",
+        "bucket/version_bin.py",
+        "if not rows[0].is_delete_marker or rows[1].version_id != kept.version:",
+        "if False:",
+        VERSIONS,
+    ),
+    (
+        "who empties the bin of versions reaches everything",
+        "bucket/version_recycling.py",
+        "if not name.startswith(BIN_ROOT):",
+        "if False:",
+        VERSIONS,
+    ),
+    (
+        "what lies in the bin has no label",
+        "lake/target.py",
+        "        lake_bin(self.catalog, self.name).write(label)\n",
+        "",
+        WHOLE,
+    ),
+)

@@ -1,0 +1,188 @@
+"""Restoring without Spark: what is wanted is written down, and a kill loses and doubles nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from ebbtide.engine import restoring
+from ebbtide.engine.bins import Bin
+from ebbtide.engine.burials import find_burial, finished_outcomes, is_restore
+from ebbtide.engine.restoring import Restorer, check_none_interrupted, restored_since
+from ebbtide.errors import MetadataError, NotFound, SafetyStop
+from ebbtide.ledger.runs import Ledger, RunState
+from ebbtide.plan.recycling import Label, items_of, label_from_json, label_key
+from ebbtide.store.base import Store, StoreSpec
+from ebbtide.store.opening import open_store
+
+NOW = datetime(2026, 1, 20, tzinfo=UTC)
+ROOT = "_lakefs/recycle/"
+LABEL = Label("000007-0123456789ab", 7, "lake:x", "uid", "lifecycle", "h", 14, NOW)
+KEYS = ["repos/1", "repos/2", "repos/3"]
+
+
+class Killed(BaseException):
+    """The process is no more."""
+
+
+@dataclass
+class Scene:
+    """A bin with three objects in it, and where they are to go."""
+
+    store: Store
+    ledger: Ledger
+    root: Path
+
+    @property
+    def bin(self) -> Bin:
+        """The bin."""
+        return Bin(self.store, ROOT, "uid")
+
+    def restorer(self, dies_at: str = "") -> Restorer:
+        """Make what restores; it may die at a step."""
+
+        def watch(step: str) -> None:
+            if step == dies_at:
+                raise Killed(step)
+
+        return Restorer(self.root, self.ledger, self.bin, lambda: NOW, on_step=watch)
+
+    def restore(self, dies_at: str = "") -> restoring.Restored:
+        """Restore all that is in the bin."""
+        return self.restorer(dies_at).restore("lake:x", "all", self.bin.items(LABEL))
+
+    def listing(self, prefix: str = "") -> list[str]:
+        """List what is stored."""
+        return [key for batch in self.store.list(prefix) for key in batch["key"].to_pylist()]
+
+
+@pytest.fixture
+def scene(tmp_path, monkeypatch) -> Scene:
+    """Set three objects aside by hand; pages hold two."""
+    monkeypatch.setattr(restoring, "PAGE", 2)
+    (tmp_path / "objects").mkdir()
+    store = open_store(StoreSpec((tmp_path / "objects").as_uri()))
+    made = Scene(store, Ledger(f"sqlite:///{tmp_path}/ledger.db", clock=lambda: NOW), tmp_path / "state")
+    made.bin.write(LABEL)
+    for key in KEYS:
+        store.write(made.bin.place_of(LABEL.folder, key), key.encode())
+    return made
+
+
+def test_everything_comes_back_and_is_recorded(scene):
+    """Each item is back with its bytes, has an outcome, and its folder can be forgotten."""
+    done = scene.restore()
+    tidied = scene.bin.tidy(LABEL)
+
+    assert (3, 0, ()) == (done.back.objects, done.left, done.troubles)
+    assert (KEYS, True) == (scene.listing(), tidied)
+    assert KEYS == [scene.store.read(key).decode() for key in KEYS]
+    assert RunState.SUCCEEDED == scene.ledger.run(done.run_id).state
+    assert all(map(is_restore, finished_outcomes(scene.root, scene.ledger, "uid")))
+    assert find_burial(scene.root, scene.ledger, "lake:x", KEYS[0]) is None
+
+
+STEPS = [
+    "restore begun",
+    *(f"page {page} {step}" for page in (0, 1) for step in ("wanted", "moved", "finished")),
+    "restore ended",
+]
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_killed_at_any_step_nothing_is_lost_or_double_and_the_next_ends_it(scene, step):
+    """After a kill each object is in one place; restoring again brings all back and records each once."""
+    with pytest.raises(Killed):
+        scene.restore(dies_at=step)
+    places = [key.removeprefix(items_of(ROOT, LABEL.folder)) for key in scene.listing()]
+    scene.restore()
+    states = {run.state for run in scene.ledger.runs()} - {RunState.SUCCEEDED}
+    moved = [run for run in scene.ledger.runs() if scene.ledger.wave_attempts(run.run_id)]
+    unfinished = [
+        run for run in moved if not all(t[-1][1] for t in scene.ledger.wave_attempts(run.run_id).values())
+    ]
+
+    assert sorted([*KEYS, label_key(ROOT, LABEL.folder)]) == sorted(places)
+    assert KEYS == [key for key in scene.listing() if not key.startswith(ROOT)]
+    assert states <= {RunState.FAILED, RunState.PLANNING}
+    assert [] == unfinished
+
+
+def test_steps_are_those_that_are_killed(scene):
+    """A restore reports the steps that this file kills it at, so a new one cannot be forgotten here."""
+    seen: list[str] = []
+    Restorer(scene.root, scene.ledger, scene.bin, lambda: NOW, on_step=seen.append).restore(
+        "lake:x", "all", scene.bin.items(LABEL)
+    )
+
+    assert STEPS == seen
+
+
+def test_a_place_that_is_taken_is_left_alone(scene):
+    """New content is not overwritten: the item stays in the bin, the others come back, and it is told."""
+    scene.store.write(KEYS[1], b"newer")
+    done = scene.restore()
+
+    assert (2, 1) == (done.back.objects, done.left)
+    assert f"{KEYS[1]}: taken there is another content in its place" == done.troubles[0]
+    assert b"newer" == scene.store.read(KEYS[1])
+    assert scene.bin.find(LABEL, KEYS[1])
+    assert not scene.bin.tidy(LABEL)
+    assert RunState.FAILED == scene.ledger.run(done.run_id).state
+
+
+def test_a_restore_is_what_came_later(scene):
+    """Runs before it know that something was restored since; runs after it and other targets do not."""
+    before = scene.ledger.begin("lake:x", "uid", "lifecycle", "{}", NOW)
+    scene.restore()
+    after = scene.ledger.begin("lake:x", "uid", "lifecycle", "{}", NOW)
+
+    assert restored_since(scene.ledger, "uid", before)
+    assert None is restored_since(scene.ledger, "uid", after)
+    assert None is restored_since(scene.ledger, "other", before)
+
+
+def test_an_interrupted_apply_must_be_finished_or_wholly_restored_first(scene):
+    """What a killed apply has done is not all recorded, so nothing but all of it may be restored."""
+    run = scene.ledger.begin("lake:x", "uid", "lifecycle", "{}", NOW)
+    scene.ledger.start_wave(run, 0)
+    check_none_interrupted(scene.ledger, "uid", whole=run)
+    with pytest.raises(SafetyStop, match=f"run {run} .* was interrupted"):
+        check_none_interrupted(scene.ledger, "uid", whole=None)
+    scene.restore()
+
+    check_none_interrupted(scene.ledger, "uid", whole=None)
+
+
+def test_labels_say_what_they_hold_and_are_believed_only_whole(scene):
+    """A label reads back as it was; another folder's, a damaged and a missing one are told and left alone."""
+    damage: list[Exception] = []
+    text = LABEL.to_json()
+    scene.store.write(label_key(ROOT, "000008-x"), text.encode())
+    scene.store.write(label_key(ROOT, "000009-x"), b"\xff{")
+    scene.store.write(items_of(ROOT, "000010-x") + "a", b"")
+    scene.bin.write(Label("000011-x", 11, "lake:y", "another", "lifecycle", "h", 1, NOW))
+
+    assert LABEL == label_from_json(text, LABEL.folder)
+    assert datetime(2026, 2, 3, tzinfo=UTC) == LABEL.expires
+    assert [LABEL] == scene.bin.labels(damage.append)
+    assert [MetadataError, MetadataError, NotFound] == [type(error) for error in damage]
+
+
+@pytest.mark.parametrize("bad", ["days", "set_aside", "run", "format"])
+def test_a_label_with_a_field_that_cannot_be_is_no_label(bad):
+    """Nobody guesses until when something is kept."""
+    values = {
+        "days": '"days": 0',
+        "set_aside": '"set_aside": "soon"',
+        "run": '"run": "7"',
+        "format": '"format": 2',
+    }
+    lines = [f"  {values[bad]}," if f'"{bad}"' in line else line for line in LABEL.to_json().splitlines()]
+    text = "\n".join(lines).replace(",\n}", "\n}")
+
+    with pytest.raises(MetadataError, match="cannot be read"):
+        label_from_json(text, LABEL.folder)
