@@ -11,7 +11,7 @@ Every error that Ebbtide raises on purpose.
     │   ├── AddressError             exit 3   an address has no canonical form, so the run stops
     │   ├── WorldError                         a simulated world is malformed
     │   ├── NotFound                           no such repository, branch, commit, object, plan or run
-    │   │   └── ObjectGone                     it was there; a run took it away
+    │   │   └── ObjectGone                     it was there; a run or the reaper took it away
     │   ├── AlreadyExists                      the name is taken
     │   ├── Forbidden                          this user does not have the role that it needs
     │   └── Refused                            the catalog does not allow this (expired token, conflict, ...)
@@ -100,7 +100,7 @@ class NotFound(BadInput):
 
 
 class ObjectGone(NotFound):
-    """The object was here; a run took it away, and this says which and why."""
+    """The object was here; a run, or the reaper, took it away, and this says which and why."""
 
     def __init__(
         self,
@@ -110,12 +110,13 @@ class ObjectGone(NotFound):
         run_id: int,
         rules: tuple[str, ...],
         restorable: bool,
+        by: str = "",
     ) -> None:
         self.address, self.since, self.run_id = address, since, run_id
         self.rules, self.restorable = rules, restorable
         super().__init__(
             f"{address} is gone since {since:%Y-%m-%dT%H:%M:%SZ}",
-            why=f"run {run_id} deleted it by {', '.join(rules) or 'no named rule'}",
+            why=by or f"run {run_id} deleted it by {', '.join(rules) or 'no named rule'}",
             fix="it can be brought back with 'ebb restore'"
             if restorable
             else "it was deleted for good and cannot be restored",
