@@ -5,8 +5,8 @@ Every committed address came into a commit in one of two ways. Either a commit t
 row left staging in the transaction that landed the commit. An address that was never *shared* has one row in
 its whole life, so if some other operation dropped that row it was never committed. A shared one (copy, move)
 has a record, of the transaction that shared it, which says `committed` as soon as it is. Or an import brought
-the address in, past staging: then the import has a record, and its ranges are read. Merges, reverts, resets to
-a ref, branches and tags refer to commits, and bring no address in that was not committed before.
+the address in, past staging: then the import has a record, and its ranges are read. Merges, reverts, resets
+to a ref, branches and tags refer to commits, and bring no address in that was not committed before.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 The reaper: fence a batch, delete it, note what became of it; and the next one, until nothing is due.
 
-It keeps nothing between two batches, so it may be killed anywhere: before the fence nothing happened; after it
-the next reaper deletes what this one did not come to.
+It keeps nothing between two batches, so it may be killed anywhere: before the fence nothing happened; after
+it the next reaper deletes what this one did not come to.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ReapOptions:
     """How a reaper works."""
 
     grace: timedelta = timedelta(hours=1)
-    """How long an address waits in the queue: readers may have its entry in hand, and a reset be a mistake."""
+    """How long an address waits: readers may have its entry in hand, and a reset may be a mistake."""
     batch: int = 1000
     lease: timedelta = timedelta(minutes=10)
     """When another reaper may take over what this one has fenced. Saves work; no safety hangs on it."""
@@ -86,7 +86,7 @@ class Reaper:
         return done
 
     def reap_batch(self, target: ReclaimTarget, done: Reaped) -> bool:
-        """Do one batch; False if there was none."""
+        """Do one batch; False if there was none, or nothing of it could be done: a store that is down."""
         options = self._options
         fenced = self._catalog.fence_batch(
             target, self.owner, limit=options.batch, grace=options.grace, lease=options.lease
@@ -103,4 +103,4 @@ class Reaper:
             done.outcomes[str(result.outcome)] += 1
             if not result.outcome.is_gone and len(done.problems) < MOST_NAMED:
                 done.problems.append(f"{result.key}: {result.outcome}, {result.reason}")
-        return True
+        return fenced.needed > 0 or any(result.outcome.is_gone for result in results)
