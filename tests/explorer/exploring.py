@@ -3,7 +3,8 @@ All interleavings of some actors, each with at most one crash anywhere, depth fi
 
 A state is what the database and the store hold, where each actor stands, and what it has read so far. From
 two equal states the same things can happen, so each is explored once: that is the only pruning, apart from
-boundaries that need not be there (see the laboratory's store). A path is taken by replaying it from the start.
+boundaries that need not be there (see the laboratory's store). A path is taken by replaying it from the
+start.
 
 A crash is a step only where it changes something: inside a write transaction, which it rolls back, and when
 all others are done, so that what is left can be judged. Anywhere else an actor that crashed is one that is
@@ -47,20 +48,23 @@ class Explored:
         return "\n".join(self.counterexample)
 
     def __str__(self) -> str:
+        """Say how much was seen."""
         return (
-            f"{self.states:,} states, {self.transitions:,} transitions, {self.schedules:,} complete schedules,"
+            f"{self.states:,} states, {self.transitions:,} transitions, {self.schedules:,} schedules,"
             f" {self.replays:,} replays, {self.seconds:.1f} s"
         )
 
 
-class _Violated(Exception):  # noqa: N818 - it is found, not an error
+class _Violated(Exception):
     """An invariant does not hold."""
 
 
 class Explorer:
     """Explores what can happen; `finish` is run alone when all actors are done, and must leave no garbage."""
 
-    def __init__(self, lab: Laboratory, scripts: Scripts, finish: Callable[[], object], crashes: int = 1) -> None:
+    def __init__(
+        self, lab: Laboratory, scripts: Scripts, finish: Callable[[], object], crashes: int = 1
+    ) -> None:
         self._lab, self._scripts, self._finish, self._crashes = lab, scripts, finish, crashes
         self._visited: set[object] = set()
         self._done = Explored()

@@ -118,7 +118,7 @@ class _SteppingStore:
 
     Two kinds need none. Metadata is immutable, named by its content and never deleted: when it is read or
     written makes no difference to anybody. And an object under an address that nobody knows yet is seen by
-    nobody: a crash before its write is one before the operation, a crash after it is one at the next boundary.
+    nobody: a crash before its write is one before the operation, one after it is one at the next boundary.
     """
 
     def __init__(self, real: Store, name: Callable[[str], str]) -> None:
@@ -176,7 +176,7 @@ class Moment:
 
 
 class Laboratory:
-    """One repository whose every state can be looked at, and put back to how it was before the actors came."""
+    """One repository whose every state can be looked at, and which can be put back to how it was."""
 
     def __init__(self, folder: Path, kind: type[Catalog] = Catalog) -> None:
         self._file = folder / "catalog.db"
@@ -285,7 +285,9 @@ class Laboratory:
         return self._committed[metarange_id]
 
 
-def _with_telling_cursors(_dialect: object, _record: object, _args: object, parameters: dict[str, Any]) -> None:
+def _with_telling_cursors(
+    _dialect: object, _record: object, _args: object, parameters: dict[str, Any]
+) -> None:
     parameters["factory"] = _Connection
 
 

@@ -1,4 +1,4 @@
-"""What the explorer explores: the races of seed 002 by their names, those that it does not name, and large ones."""
+"""What the explorer explores: the races of seed 002 by their names, others, and larger scenarios."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ CONCURRENT_MOVE = Scenario(
 )
 STALE_LOCK = Scenario(
     "stale lock",
-    staged("a"),
-    {"writer": ["upload a", "move a b"], "reaper": ["reap"], "successor": ["reap"]},
+    staged("a", "a"),
+    {"writer": ["move a b"], "reaper": ["reap"], "successor": ["reap"]},
 )
 LINK = Scenario("link", with_token, {"linker": ["link"], "reaper": ["tidy", "reap"]})
 IMPORT = Scenario("import", with_import, {"importer": ["import"], "resetter": ["reset"], "reaper": ["reap"]})

@@ -4,9 +4,9 @@ The reclaim queue: addresses that lost a reference, in the transaction that drop
 A row *waits* until the reaper looks at it. If something still needs its address the row is taken out:
 whatever drops the last reference will queue it again. If nothing does, the same transaction *fences* it, and
 from then on no reference to it can be made: an address is random and given out once, and what could still
-name it (copy, move, link, import) looks here first, under the same lock. So a fenced address may be deleted by
-anybody, at any time, any number of times, and what a crash leaves behind is simply deleted again. Then its row
-says *gone* for some days, to whoever asks what became of it.
+name it (copy, move, link, import) looks here first, under the same lock. So a fenced address may be deleted
+by anybody, at any time, any number of times, and what a crash leaves behind is simply deleted again. Then its
+row says *gone* for some days, to whoever asks what became of it.
 """
 
 from __future__ import annotations
