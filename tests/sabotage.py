@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.sabotages_of_reaper import SABOTAGES as OF_REAPER
 from tests.sabotages_of_registries import SABOTAGES as OF_REGISTRIES
 
 ROOT = Path(__file__).parents[1]
@@ -411,6 +412,7 @@ SABOTAGES = (
         BUCKET,
     ),
     *(Sabotage(*one) for one in OF_REGISTRIES),
+    *(Sabotage(*one) for one in OF_REAPER),
 )
 
 
