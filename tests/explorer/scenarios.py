@@ -123,7 +123,7 @@ CONCURRENT_MOVE = Scenario(
 STALE_LOCK = Scenario(
     "stale lock",
     staged("a", "a"),
-    {"writer": ["move a b"], "reaper": ["reap"], "successor": ["reap"]},
+    {"writer": ["upload a"], "reaper": ["reap"], "successor": ["reap"]},
 )
 LINK = Scenario("link", with_token, {"linker": ["link"], "reaper": ["tidy", "reap"]})
 IMPORT = Scenario("import", with_import, {"importer": ["import"], "resetter": ["reset"], "reaper": ["reap"]})
