@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.sabotages_of_bins import SABOTAGES as OF_BINS
+from tests.sabotages_of_reaper import SABOTAGES as OF_REAPER
 from tests.sabotages_of_registries import SABOTAGES as OF_REGISTRIES
 
 ROOT = Path(__file__).parents[1]
@@ -411,7 +412,7 @@ SABOTAGES = (
         "if False:",
         BUCKET,
     ),
-    *(Sabotage(*one) for one in (*OF_REGISTRIES, *OF_BINS)),
+    *(Sabotage(*one) for one in (*OF_REGISTRIES, *OF_BINS, *OF_REAPER)),
 )
 
 

@@ -112,6 +112,16 @@ class UncommittedSettings(_Section):
     """One run in so many lists everything."""
 
 
+class ReaperSettings(_Section):
+    """How what lost its last reference is deleted online."""
+
+    grace_hours: float = Field(1, ge=0)
+    """How long an address waits in the queue: readers in flight and mistaken resets are safe for so long."""
+    batch: int = Field(1000, ge=1)
+    remember_days: float = Field(7, ge=0)
+    """For how long it is known what became of an object."""
+
+
 class StoreSettings(_Section):
     """How to reach S3. Credentials come from the environment or the usual AWS files, never from here."""
 
@@ -196,6 +206,7 @@ class Settings(_Section):
     plans: PlanSettings = PlanSettings()
     store: StoreSettings = StoreSettings()
     uncommitted: UncommittedSettings = UncommittedSettings()
+    reaper: ReaperSettings = ReaperSettings()
     bucket: BucketSettings = BucketSettings()
     registry: RegistrySettings = RegistrySettings()
 

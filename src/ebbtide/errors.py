@@ -11,7 +11,7 @@ Every error that Ebbtide raises on purpose.
     │   ├── AddressError             exit 3   an address has no canonical form, so the run stops
     │   ├── WorldError                         a simulated world is malformed
     │   ├── NotFound                           no such repository, branch, commit, object, plan or run
-    │   │   └── ObjectGone                     it was there; a run took it away
+    │   │   └── ObjectGone                     it was there; a run or the reaper took it away
     │   ├── AlreadyExists                      the name is taken
     │   ├── Forbidden                          this user does not have the role that it needs
     │   └── Refused                            the catalog does not allow this (expired token, conflict, ...)
@@ -100,7 +100,7 @@ class NotFound(BadInput):
 
 
 class ObjectGone(NotFound):
-    """The object was here; a run took it away, and this says which and why."""
+    """The object was here; a run, or the reaper, took it away, and this says which and why."""
 
     def __init__(
         self,
@@ -111,6 +111,7 @@ class ObjectGone(NotFound):
         rules: tuple[str, ...],
         restorable: bool,
         until: datetime | None = None,
+        by: str = "",
     ) -> None:
         self.address, self.since, self.run_id = address, since, run_id
         self.rules, self.restorable, self.until = rules, restorable, until
@@ -118,7 +119,7 @@ class ObjectGone(NotFound):
         in_bin = "" if until is None else f"it lies in the recycle bin until {until:%Y-%m-%dT%H:%M:%SZ}; "
         super().__init__(
             f"{address} is gone since {since:%Y-%m-%dT%H:%M:%SZ}",
-            why=f"run {run_id} {done} by {', '.join(rules) or 'no named rule'}",
+            why=by or f"run {run_id} {done} by {', '.join(rules) or 'no named rule'}",
             fix=f"{in_bin}bring it back with 'ebb restore {run_id} {address}'"
             if restorable
             else "it was deleted for good and cannot be restored",

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ebbtide.cli import lake_check, lake_delete, lake_policy, lake_retention
+from ebbtide.cli import lake_check, lake_delete, lake_policy, lake_reap, lake_retention
 from ebbtide.cli.console import AsJson, print_json, safe, say, table
 from ebbtide.cli.state import State
 from ebbtide.errors import BadInput
@@ -21,6 +21,8 @@ app.add_typer(lake_policy.app, name="policy")
 app.add_typer(lake_retention.app, name="retention")
 app.command("check")(lake_check.check)
 app.command("delete")(lake_delete.delete)
+app.command("reap")(lake_reap.reap)
+app.command("queue")(lake_reap.queue)
 
 Repo = Annotated[str, typer.Argument(help="The repository.")]
 Branch = Annotated[str, typer.Option("--branch", "-b", help="The branch.")]

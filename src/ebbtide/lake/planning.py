@@ -29,6 +29,7 @@ from ebbtide.lake.lifecycle.policies import policy_warnings
 from ebbtide.lake.lifecycle.standings import standings
 from ebbtide.lake.metadata.ranges import range_table
 from ebbtide.lake.metadata.world import ONLY_WORLD, World, world_of
+from ebbtide.lake.reaper.reaped import reaped_hashes
 from ebbtide.lake.retention.references import retained_references
 from ebbtide.lake.rulebook import Rulebook
 from ebbtide.lake.together import together
@@ -163,6 +164,7 @@ class Planner:
                 self.rulebook.uncommitted,
                 self.repository.uid,
                 gone,
+                lambda: reaped_hashes(self.spark, self.shop.catalog, self.repository.uid, folder.scratch),
                 folder.scratch,
             )
             parts.append(swept.standings)

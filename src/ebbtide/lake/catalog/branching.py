@@ -5,10 +5,12 @@ from __future__ import annotations
 from sqlalchemy import delete, insert, select
 
 from ebbtide.errors import AlreadyExists, NotFound, Refused
-from ebbtide.lake.catalog import refs, schema
+from ebbtide.lake.catalog import refs, schema, staging, tokens
 from ebbtide.lake.catalog.names import check_ref_name
-from ebbtide.lake.catalog.part import CatalogPart, Writing
+from ebbtide.lake.catalog.part import CatalogPart
+from ebbtide.lake.catalog.reclaim import Reason
 from ebbtide.lake.catalog.repositories import add_branch
+from ebbtide.lake.catalog.writing import Writing
 
 _branches, _tags = schema.branches, schema.tags
 
@@ -35,6 +37,8 @@ class Branching(CatalogPart):
                     why="a repository always has its default branch",
                     fix="delete the repository, or reset the branch",
                 )
+            for part in (staging, tokens):
+                part.queue_branches(writing, Reason.BRANCH, [found.id])
             writing.connection.execute(delete(_branches).where(_branches.c.id == found.id))
 
     def branches(self, repo: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ from ebbtide.lake.catalog.branching import Branching
 from ebbtide.lake.catalog.gating import Gating
 from ebbtide.lake.catalog.policies import Policies
 from ebbtide.lake.catalog.rearranging import Rearranging
+from ebbtide.lake.catalog.reclaiming import Reclaiming
 from ebbtide.lake.catalog.reconciling import Reconciling
 from ebbtide.lake.catalog.repositories import Repositories
 from ebbtide.lake.catalog.retiring import Retiring
@@ -14,7 +15,16 @@ from ebbtide.lake.catalog.uploading import Uploading
 
 
 class Catalog(
-    Repositories, Retiring, Branching, Uploading, Rearranging, Reconciling, Policies, Snapshots, Gating
+    Repositories,
+    Retiring,
+    Branching,
+    Uploading,
+    Rearranging,
+    Reconciling,
+    Policies,
+    Snapshots,
+    Gating,
+    Reclaiming,
 ):
     """
     Versioned repositories on one machine: metadata in SQLite or PostgreSQL, objects in a store.

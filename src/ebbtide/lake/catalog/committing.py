@@ -21,13 +21,15 @@ from typing import NamedTuple
 from sqlalchemy import update
 
 from ebbtide.errors import Refused
-from ebbtide.lake.catalog import history, refs, schema, staging
-from ebbtide.lake.catalog.importing import checked
+from ebbtide.lake.catalog import history, needs, reclaim, refs, schema, staging
+from ebbtide.lake.catalog.importing import OwnAddresses, checked
 from ebbtide.lake.catalog.merging import apply_changes
 from ebbtide.lake.catalog.model import Commit, RangeInfo, Repository
-from ebbtide.lake.catalog.part import CatalogPart, Writing
+from ebbtide.lake.catalog.needs import Imported
+from ebbtide.lake.catalog.part import CatalogPart
 from ebbtide.lake.catalog.ranges import COMMITTED, Table, write_metarange
 from ebbtide.lake.catalog.refs import Branch
+from ebbtide.lake.catalog.writing import Writing
 
 
 class Words(NamedTuple):
@@ -75,7 +77,7 @@ class Committing(CatalogPart):
         The columns are those of :data:`ebbtide.lake.catalog.ranges.ENTRIES`; keys ascend over all tables and
         addresses are canonical. What is staged on the branch stays staged. This is the way to bring in
         millions of entries; addresses inside the namespace must be of objects that a grace period protects
-        or that another entry holds.
+        or that another entry holds. If the reaper has taken one of them meanwhile, nothing is imported.
         """
         history.check_words(message, committer, metadata)
         with self._reading(repo) as (connection, found):
@@ -83,15 +85,25 @@ class Committing(CatalogPart):
             head = refs.commit(connection, found, target.head)
             others = refs.neighbours(connection, found)
         content = self._content(found.namespace)
-        changes = checked(tables, found.namespace, others)
+        own = OwnAddresses(reclaim.own(found.uid))
+        changes = own.watched(checked(tables, found.namespace, others))
         ranges = apply_changes(
             content.store, content.ranges(head.metarange_id), changes, range_keys=found.range_keys
         )
         words = Words(message, committer, metadata)
         commit = self._new_commit(found, ranges, (head.id,), words, created)
+        made = Imported(commit.metarange_id, head.metarange_id)
+        looked = 0
+        if own.seen:
+            with self._reading(repo) as (connection, found):
+                looked = needs.refuse_reaped(connection, found.uid, content, made)
         with self._referring(repo) as writing:
             if not land(writing, target, commit):
                 raise Refused(f"branch {branch!r} moved during the import", fix="import again")
+            if own.seen:
+                # What was fenced since the look is few, or nothing; from now on the record keeps the others.
+                needs.refuse_reaped(writing.connection, found.uid, content, made, after=looked)
+                needs.note_import(writing, made)
         return commit
 
     def reset(self, repo: str, branch: str, prefix: str | None = None, *, to: str | None = None) -> int:
@@ -107,7 +119,7 @@ class Committing(CatalogPart):
             if to is not None:
                 head = refs.resolve(writing.connection, writing.repository, to).commit.id
                 _set_head(writing, found, head)
-            return staging.drop_prefix(writing.connection, found, prefix or "")
+            return staging.drop_prefix(writing, found, prefix or "")
 
     def _commit_once(self, repo: str, branch: str, words: Words, *, allow_empty: bool) -> Commit | None:
         """Seal, write ranges, land; None if the branch moved in between."""
@@ -132,7 +144,8 @@ class Committing(CatalogPart):
                 return None
             if commit.metarange_id == head.metarange_id and not allow_empty:
                 raise _nothing_to_commit(branch)
-            staging.drop_committed(writing.connection, target, layer)
+            needs.note_commit(writing, target, layer)
+            staging.drop_committed(writing, target, layer)
         return commit
 
     def _new_commit(

@@ -47,6 +47,21 @@ def checked(tables: Iterable[Table], namespace: str, others: Sequence[Neighbour]
         )
 
 
+class OwnAddresses:
+    """Watches a stream of entries for addresses that the catalog itself gave out."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self.seen = False
+
+    def watched(self, tables: Iterable[Table]) -> Iterator[Table]:
+        """Pass tables on, and see whether they have such an address."""
+        for table in tables:
+            found = pc.starts_with(table.column("address"), self._prefix)
+            self.seen = self.seen or bool(pc.any(found).as_py())
+            yield table
+
+
 def check_foreign(address: str, others: Sequence[Neighbour]) -> None:
     """Refuse an address inside another repository's namespace: its runs do not know who else needs it."""
     for other in others if is_full(address) else ():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from typing import TypeVar
@@ -21,6 +20,7 @@ from ebbtide.lake.catalog.merging import RANGE_KEYS
 from ebbtide.lake.catalog.model import Repository
 from ebbtide.lake.catalog.partitions import Partitions
 from ebbtide.lake.catalog.tokens import TOKEN_LIFE
+from ebbtide.lake.catalog.writing import Writing
 from ebbtide.rules.instant import Clock, system_clock
 from ebbtide.store.base import Store, StoreSpec
 from ebbtide.store.opening import open_store
@@ -29,16 +29,6 @@ _Landed = TypeVar("_Landed")
 _ATTEMPTS = 100
 _OPEN_REPOSITORIES = 64
 _GATE_POLL = timedelta(milliseconds=100)
-
-
-@dataclass(frozen=True)
-class Writing:
-    """A write transaction on one repository, whose row it holds locked."""
-
-    connection: Connection
-    repository: Repository
-    sequence: int
-    """The number of this change; rows that it stages carry it."""
 
 
 class CatalogPart:
@@ -97,7 +87,7 @@ class CatalogPart:
     def _writing(self, repo: str) -> Iterator[Writing]:
         """Open a write transaction that holds the repository locked."""
         with self._database.writing() as connection:
-            yield Writing(connection, *refs.lock_repository(connection, repo))
+            yield Writing(connection, *refs.lock_repository(connection, repo), self._clock())
 
     @contextmanager
     def _referring(self, repo: str) -> Iterator[Writing]:

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from sqlalchemy import Connection
 
 from ebbtide.errors import LiveObjectMissing, NotFound, ObjectGone
-from ebbtide.lake.catalog import history, refs, staging
+from ebbtide.lake.catalog import history, reclaim, refs, staging
 from ebbtide.lake.catalog.committed import entries, optional_entries
 from ebbtide.lake.catalog.differences import differences
 from ebbtide.lake.catalog.model import Change, Commit, Entry, Repository
@@ -111,6 +111,8 @@ class Reading(CatalogPart):
         try:
             yield
         except NotFound as missing:
+            with self._database.reading() as connection:
+                reclaim.refuse_fenced(connection, repo.uid, entry.address)
             burial = self._graveyard.lookup(repo.name, entry.address) if self._graveyard else None
             if burial is not None:
                 raise ObjectGone(

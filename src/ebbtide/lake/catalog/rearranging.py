@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ebbtide.errors import NotFound
-from ebbtide.lake.catalog import refs, staging
+from ebbtide.lake.catalog import needs, reclaim, refs, staging
 from ebbtide.lake.catalog.model import Entry
 from ebbtide.lake.catalog.names import check_key
-from ebbtide.lake.catalog.part import Writing
 from ebbtide.lake.catalog.reading import Reading, not_there
 from ebbtide.lake.catalog.refs import Branch
+from ebbtide.lake.catalog.writing import Writing
 from ebbtide.store.address import is_inside
 
 
@@ -78,11 +78,15 @@ class Rearranging(Reading):
             raise NotFound(f"{branch!r} is no branch", fix="copy on a branch")
         source = self._entry(writing.connection, writing.repository, to, source_key)
         if is_inside(source.address):
+            # An entry keeps its object from being fenced, so this is a second lock on the same door.
+            reclaim.refuse_fenced(writing.connection, writing.repository.uid, source.address)
+            staged = staging.find(writing.connection, to.branch, source_key)
+            needs.note_sharing(writing, source.address, committed=not staged)
             # Asked under the lock, with the gate open: now no run can be about to delete it.
             with self._explained(writing.repository, branch, source):
                 self._content(writing.repository.namespace).store.stat(source.address)
         entry = replace(source, key=target_key, created=self._clock())
-        staging.put(writing.connection, to.branch, writing.sequence, [entry])
+        staging.put(writing, to.branch, [entry])
         return entry
 
     def _copy_data(self, repo: str, branch: str, source_ref: str, source_key: str, target_key: str) -> Entry:
@@ -98,7 +102,7 @@ class Rearranging(Reading):
         entry = replace(source, key=target_key, address=address, created=self._clock())
         with self._writing(repo) as writing:
             to = refs.same_branch(writing.connection, writing.repository, to)
-            staging.put(writing.connection, to, writing.sequence, [entry])
+            staging.put(writing, to, [entry])
         return entry
 
     def _delete(self, writing: Writing, branch: Branch, keys: list[str]) -> None:
@@ -118,5 +122,5 @@ class Rearranging(Reading):
             if committed is not None or any(row.layer < branch.layer for row in staged):
                 deeper.append(key)
             else:
-                staging.drop(connection, branch, key)
-        staging.put_tombstones(connection, branch, writing.sequence, deeper)
+                staging.drop(writing, branch, key)
+        staging.put_tombstones(writing, branch, deeper)

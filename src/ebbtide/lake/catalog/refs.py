@@ -58,6 +58,12 @@ def _no_repository(connection: Connection, name: str) -> NotFound:
     return NotFound(what, fix=f"it was deleted at {when}: collect its objects with {how}, or create it anew")
 
 
+def find_by_uid(connection: Connection, uid: str) -> Repository | None:
+    """Find a repository by what no other ever has, if it is still there."""
+    row = connection.execute(select(schema.repositories).where(schema.repositories.c.uid == uid)).first()
+    return None if row is None else to_repository(row)
+
+
 def lock_repository(connection: Connection, name: str) -> tuple[Repository, int]:
     """
     Begin a change: bump the repository's sequence and give the new one.

@@ -7,11 +7,12 @@ import uuid
 from sqlalchemy import Connection, delete, insert, select
 
 from ebbtide.errors import AlreadyExists, Refused
-from ebbtide.lake.catalog import gates, history, refs, retired, schema
+from ebbtide.lake.catalog import gates, history, refs, retired, schema, staging, tokens
 from ebbtide.lake.catalog.model import Commit, Repository, RetiredRepository
 from ebbtide.lake.catalog.names import check_ref_name, check_repository_name, path_safe
 from ebbtide.lake.catalog.part import CatalogPart
 from ebbtide.lake.catalog.ranges import COMMITTED, write_metarange
+from ebbtide.lake.catalog.reclaim import Reason
 from ebbtide.rules.instant import to_micros
 from ebbtide.store.address import canonical_namespace
 from ebbtide.store.base import Store
@@ -62,6 +63,9 @@ class Repositories(CatalogPart):
             if closed is not None:
                 raise gates.busy(name, closed, why="the run could not finish, nor say what it has deleted")
             gone = retired.add(connection, found, self._clock())
+            branch_ids = select(schema.branches.c.id).where(schema.branches.c.repo_uid == found.uid)
+            for part in (staging, tokens):
+                part.queue_branches(writing, Reason.REPOSITORY, branch_ids)
             connection.execute(delete(_table).where(_table.c.uid == found.uid))
         return gone
 

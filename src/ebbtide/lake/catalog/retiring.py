@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ebbtide.lake.catalog import retired
+from ebbtide.lake.catalog import reclaim, retired
 from ebbtide.lake.catalog.model import RetiredRepository
 from ebbtide.lake.catalog.part import CatalogPart
 from ebbtide.store.base import Store
@@ -37,3 +37,4 @@ class Retiring(CatalogPart):
         """Forget a deleted repository once nothing is left in its namespace, which is free from then on."""
         with self._database.writing() as connection:
             retired.forget(connection, uid)
+            reclaim.forget_repository(connection, uid)

@@ -17,6 +17,7 @@ from sqlalchemy import (
     UniqueConstraint,
     func,
     insert,
+    literal,
     select,
     text,
 )
@@ -24,7 +25,7 @@ from sqlalchemy.dialects.postgresql import TEXT as POSTGRES_TEXT
 
 from ebbtide.errors import EnvironmentProblem
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 metadata = MetaData()
 
@@ -47,7 +48,7 @@ def _branch() -> Column[str]:
     return Column(
         "branch_id",
         Text,
-        ForeignKey("catalog_branches.id", ondelete="CASCADE"),
+        ForeignKey("catalog_branch_heads.id", ondelete="CASCADE"),
         primary_key=True,
     )
 
@@ -89,8 +90,9 @@ retired = Table(
     Column("deleted", BigInteger, nullable=False),
 )
 
+# Called catalog_branches up to version 1: see rename_branches.
 branches = Table(
-    "catalog_branches",
+    "catalog_branch_heads",
     metadata,
     Column("id", Text, primary_key=True),
     Column(
@@ -140,6 +142,13 @@ staging = Table(
     Column("created", BigInteger, nullable=False),
     Column("size", BigInteger, nullable=False),
     Column("checksum", Text, nullable=False),
+    # The reaper asks by address. A hash index takes addresses of any length; deletions have none.
+    Index(
+        "catalog_staging_by_address",
+        "address",
+        postgresql_using="hash",
+        postgresql_where=text("NOT tombstone"),
+    ),
     sqlite_with_rowid=False,
 )
 
@@ -152,8 +161,9 @@ tokens = Table(
     Column("address", Text, nullable=False),
     Column("expires", BigInteger, nullable=False),
     Column("used", Boolean, nullable=False),
-    ForeignKeyConstraint(["branch_id"], ["catalog_branches.id"], ondelete="CASCADE"),
+    ForeignKeyConstraint(["branch_id"], ["catalog_branch_heads.id"], ondelete="CASCADE"),
     Index("catalog_tokens_by_branch", "branch_id", "expires"),
+    Index("catalog_tokens_by_address", "address"),
 )
 
 policies = _texts("catalog_policies")
@@ -168,19 +178,96 @@ gates = Table(
 )
 
 
+# The next three have no foreign key: they outlive their repository, until its namespace is collected.
+reclaim = Table(
+    "catalog_reclaim",
+    metadata,
+    Column("repo_uid", Text, primary_key=True),
+    Column("address", Text, primary_key=True),
+    Column("queued", BigInteger, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("fence", BigInteger, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("again", BigInteger, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("problem", Text, nullable=False),
+    Column("gone", BigInteger, nullable=False),
+    Index("catalog_reclaim_by_age", "repo_uid", "state", "queued"),
+    Index("catalog_reclaim_by_fence", "repo_uid", "fence"),
+    sqlite_with_rowid=False,
+)
+
+shared = Table(
+    "catalog_shared",
+    metadata,
+    Column("repo_uid", Text, primary_key=True),
+    Column("address", Text, primary_key=True),
+    Column("committed", Boolean, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+imports = Table(
+    "catalog_imports",
+    metadata,
+    Column("repo_uid", Text, primary_key=True),
+    Column("metarange_id", Text, primary_key=True),
+    Column("base_id", Text, primary_key=True),
+)
+
+
 def create_all(connection: Connection) -> None:
     """Make what is missing, in the caller's write transaction, and refuse a schema newer than this code."""
     if connection.dialect.name == "postgresql":
         # CREATE TABLE IF NOT EXISTS can fail when two sessions run it at once; this lock ends with the
         # transaction.
         connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('catalog_schema'))"))
-    metadata.create_all(connection)
+    versions.create(connection, checkfirst=True)
     found = connection.execute(select(func.max(versions.c.version))).scalar()
-    if found is None:
-        connection.execute(insert(versions).values(version=SCHEMA_VERSION))
-    elif found > SCHEMA_VERSION:
+    if found is not None and found > SCHEMA_VERSION:
         raise EnvironmentProblem(
             f"the catalog's schema is version {found}, this Ebbtide knows {SCHEMA_VERSION}",
             why="a newer Ebbtide may keep references where this one would not look",
             fix="upgrade Ebbtide, or open the catalog with the version that wrote it",
         )
+    is_old = found is not None and found < SCHEMA_VERSION
+    if is_old:
+        rename_branches(connection)
+    metadata.create_all(connection)
+    if is_old:
+        begin_reclaiming(connection)
+    if found != SCHEMA_VERSION:
+        connection.execute(insert(versions).values(version=SCHEMA_VERSION))
+
+
+def rename_branches(connection: Connection) -> None:
+    """
+    From version 1: give the table of branches another name, before anything else.
+
+    A process of the older Ebbtide that has the catalog open would go on to share addresses without a record
+    of it, and import them past the fence. Nothing can be staged or landed without a look at this table, so
+    whatever it tries next fails, loudly. On PostgreSQL this waits for what such a process has begun.
+    """
+    connection.execute(text("ALTER TABLE catalog_branches RENAME TO catalog_branch_heads"))
+
+
+def begin_reclaiming(connection: Connection) -> None:
+    """
+    From version 1: write down what is shared already.
+
+    All that is committed counts as imported, so that the reaper looks into these ranges: nobody recorded
+    which of their addresses are staged a second time.
+    """
+    for table in (staging, tokens):
+        for index in table.indexes:
+            index.create(connection, checkfirst=True)
+    theirs = select(commits.c.repo_uid, commits.c.metarange_id, literal("")).distinct()
+    connection.execute(insert(imports).from_select(["repo_uid", "metarange_id", "base_id"], theirs))
+    twice = (
+        select(branches.c.repo_uid, staging.c.address, literal(False))
+        .join(branches, branches.c.id == staging.c.branch_id)
+        .where(~staging.c.tombstone)
+        .group_by(branches.c.repo_uid, staging.c.address)
+        .having(func.count() > 1)
+    )
+    connection.execute(insert(shared).from_select(["repo_uid", "address", "committed"], twice))

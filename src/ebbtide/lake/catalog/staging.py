@@ -5,6 +5,9 @@ Rows live in layers. Writers write to the branch's current layer, replacing rows
 layers so far by raising the branch's layer, so the rows it reads cannot change or vanish under it: an upload
 of the same key meanwhile lands in the next layer, on top, and stays staged. An overwritten row of a sealed
 layer is still a reference, because the commit under way is about to make it one for good.
+
+A row that is replaced or dropped may have been the last reference to its object: its address goes into the
+reclaim queue in the same transaction, before the row goes.
 """
 
 from __future__ import annotations
@@ -16,15 +19,17 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import Connection, and_, delete, func, select, true, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, select, true, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from ebbtide.lake.catalog import schema
+from ebbtide.lake.catalog import reclaim, schema
 from ebbtide.lake.catalog.model import Entry
 from ebbtide.lake.catalog.names import after_prefix
 from ebbtide.lake.catalog.ranges import Table
+from ebbtide.lake.catalog.reclaim import Reason
 from ebbtide.lake.catalog.refs import Branch
 from ebbtide.lake.catalog.segments import CHANGES, live
+from ebbtide.lake.catalog.writing import Writing
 from ebbtide.rules.instant import from_micros, to_micros
 
 _rows = schema.staging
@@ -39,14 +44,14 @@ class StagedRow:
     entry: Entry | None
 
 
-def put(connection: Connection, branch: Branch, seq: int, entries: Iterable[Entry]) -> None:
+def put(writing: Writing, branch: Branch, entries: Iterable[Entry]) -> None:
     """Stage entries in the branch's current layer; the last of several with one key wins."""
     rows = [
         {
             "branch_id": branch.id,
             "key": entry.key,
             "layer": branch.layer,
-            "seq": seq,
+            "seq": writing.sequence,
             "tombstone": False,
             "address": entry.address,
             "created": to_micros(entry.created),
@@ -55,20 +60,41 @@ def put(connection: Connection, branch: Branch, seq: int, entries: Iterable[Entr
         }
         for entry in entries
     ]
-    _upsert(connection, rows)
+    last = {row["key"]: row["address"] for row in rows}
+    # Of several with one key all but the last are replaced before anybody could see them.
+    beaten = [str(row["address"]) for row in rows if row["address"] != last[row["key"]]]
+    reclaim.add_addresses(writing, Reason.OVERWRITTEN, beaten)
+    _upsert(writing, branch, rows, Reason.OVERWRITTEN)
 
 
-def put_tombstones(connection: Connection, branch: Branch, seq: int, keys: Iterable[str]) -> None:
+def put_tombstones(writing: Writing, branch: Branch, keys: Iterable[str]) -> None:
     """Stage the deletion of keys in the branch's current layer."""
     content = {"address": "", "created": 0, "size": 0, "checksum": ""}
-    base = {"branch_id": branch.id, "layer": branch.layer, "seq": seq, "tombstone": True} | content
-    _upsert(connection, [base | {"key": key} for key in keys])
+    place = {"branch_id": branch.id, "layer": branch.layer, "seq": writing.sequence, "tombstone": True}
+    _upsert(writing, branch, [place | content | {"key": key} for key in keys], Reason.DELETED)
 
 
-def _upsert(connection: Connection, rows: list[dict[str, object]]) -> None:
-    """Insert rows, or replace those of the same branch, key and layer."""
+def _upsert(writing: Writing, branch: Branch, rows: list[dict[str, object]], reason: Reason) -> None:
+    """Insert rows, or replace those of the same branch, key and layer, whose addresses are queued."""
     if rows:
-        connection.execute(_upsert_statement(connection.dialect.name), rows)
+        dialect = writing.connection.dialect.name
+        _queue_replaced(writing, branch, [str(row["key"]) for row in rows], reason)
+        writing.connection.execute(_upsert_statement(dialect), rows)
+
+
+def _queue_replaced(writing: Writing, branch: Branch, keys: list[str], reason: Reason) -> None:
+    """Queue what the current layer has under these keys and is about to lose."""
+    statement = _replaced_statement(writing.connection.dialect.name)
+    for part in reclaim.chunks(keys):
+        reclaim.add(writing, reason, statement, branch=branch.id, layer=branch.layer, keys=list(part))
+
+
+@lru_cache
+def _replaced_statement(dialect_name: str) -> Any:
+    """Build the statement that queues rows of one layer, by key."""
+    place = (_rows.c.branch_id == bindparam("branch"), _rows.c.layer == bindparam("layer"))
+    keys = _rows.c.key.in_(bindparam("keys", expanding=True))
+    return reclaim.adding(dialect_name, select(_rows.c.address).where(*place, keys, ~_rows.c.tombstone))
 
 
 @lru_cache
@@ -97,24 +123,51 @@ def find(connection: Connection, branch: Branch, key: str) -> list[StagedRow]:
     ]
 
 
-def drop(connection: Connection, branch: Branch, key: str) -> None:
+def drop(writing: Writing, branch: Branch, key: str) -> None:
     """Take a key's row out of the current layer; sealed layers are not touched."""
-    connection.execute(
+    _queue_replaced(writing, branch, [key], Reason.DELETED)
+    writing.connection.execute(
         delete(_rows).where(_rows.c.branch_id == branch.id, _rows.c.key == key, _rows.c.layer == branch.layer)
     )
 
 
-def drop_prefix(connection: Connection, branch: Branch, prefix: str) -> int:
+def drop_prefix(writing: Writing, branch: Branch, prefix: str) -> int:
     """Drop all rows of a prefix, sealed or not, and make commits under way start again."""
     table = schema.branches
-    connection.execute(update(table).where(table.c.id == branch.id).values(epoch=table.c.epoch + 1))
+    epoch = update(table).where(table.c.id == branch.id).values(epoch=table.c.epoch + 1)
+    writing.connection.execute(epoch)
+    _queue(writing, Reason.RESET, _rows.c.branch_id == branch.id, _between(prefix))
     gone = delete(_rows).where(_rows.c.branch_id == branch.id, _between(prefix))
-    return int(connection.execute(gone).rowcount)
+    return int(writing.connection.execute(gone).rowcount)
 
 
-def drop_committed(connection: Connection, branch: Branch, layer: int) -> None:
-    """Drop the sealed rows that a commit has taken in; what was staged on top of them stays."""
-    connection.execute(delete(_rows).where(_rows.c.branch_id == branch.id, _rows.c.layer <= layer))
+def drop_committed(writing: Writing, branch: Branch, layer: int) -> None:
+    """
+    Drop the sealed rows that a commit has taken in; what was staged on top of them stays.
+
+    Rows of a lower layer under a higher one of the same key are not in the commit: they are queued.
+    """
+    above = _rows.alias()
+    beaten = select(above.c.key).where(
+        above.c.branch_id == _rows.c.branch_id,
+        above.c.key == _rows.c.key,
+        above.c.layer > _rows.c.layer,
+        above.c.layer <= layer,
+    )
+    sealed = (_rows.c.branch_id == branch.id, _rows.c.layer <= layer)
+    _queue(writing, Reason.COMMITTED_OVER, *sealed, beaten.exists())
+    writing.connection.execute(delete(_rows).where(*sealed))
+
+
+def queue_branches(writing: Writing, reason: Reason, branch_ids: Any) -> None:
+    """Queue all that is staged on branches which are about to be deleted, with their rows."""
+    _queue(writing, reason, _rows.c.branch_id.in_(branch_ids))
+
+
+def _queue(writing: Writing, reason: Reason, *where: Any) -> None:
+    """Queue the addresses of some rows."""
+    chosen = select(_rows.c.address).where(~_rows.c.tombstone, *where)
+    reclaim.add(writing, reason, reclaim.adding(writing.connection.dialect.name, chosen))
 
 
 def seal(connection: Connection, branch: Branch) -> int:

@@ -8,13 +8,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, exists, insert, select, update
 
 from ebbtide.errors import Refused
-from ebbtide.lake.catalog import schema
+from ebbtide.lake.catalog import reclaim, schema
 from ebbtide.lake.catalog.model import PhysicalAddress
 from ebbtide.lake.catalog.ranges import Table
+from ebbtide.lake.catalog.reclaim import Reason
 from ebbtide.lake.catalog.refs import Branch
+from ebbtide.lake.catalog.writing import Writing
 from ebbtide.rules.instant import format_instant, from_micros, to_micros
 
 TOKEN_LIFE = timedelta(hours=24)
@@ -33,14 +35,14 @@ _tokens = schema.tokens
 
 
 def issue(
-    connection: Connection, branch: Branch, key: str, address: str, now: datetime, life: timedelta
+    writing: Writing, branch: Branch, key: str, address: str, now: datetime, life: timedelta
 ) -> PhysicalAddress:
     """Hand out a token for an address that nobody else was given."""
     token = secrets.token_urlsafe(24)
-    old = delete(_tokens).where(
-        _tokens.c.branch_id == branch.id, _tokens.c.expires < to_micros(now - _REMEMBERED)
-    )
-    connection.execute(old)
+    connection = writing.connection
+    old = (_tokens.c.branch_id == branch.id, _tokens.c.expires < to_micros(now - _REMEMBERED))
+    _queue_unlinked(writing, Reason.NEVER_LINKED, *old)
+    connection.execute(delete(_tokens).where(*old))
     connection.execute(
         insert(_tokens).values(
             token=token,
@@ -82,6 +84,28 @@ def _problem(row: Row[Any] | None, branch: Branch, key: str, now: datetime) -> s
 def use(connection: Connection, token: str) -> None:
     """Mark a token as used; the caller checked it in the same transaction, under the repository's lock."""
     connection.execute(update(_tokens).where(_tokens.c.token == token).values(used=True))
+
+
+def queue_branches(writing: Writing, reason: Reason, branch_ids: Any) -> None:
+    """Queue what was never linked on branches that are about to be deleted, with their tokens."""
+    _queue_unlinked(writing, reason, _tokens.c.branch_id.in_(branch_ids))
+
+
+def queue_expired(writing: Writing, now: datetime) -> None:
+    """Queue what can be linked no more and is not in the queue yet; the token stays, to give its answer."""
+    mine = select(schema.branches.c.id).where(schema.branches.c.repo_uid == writing.repository.uid)
+    queued = exists().where(
+        schema.reclaim.c.repo_uid == writing.repository.uid,
+        schema.reclaim.c.address == _tokens.c.address,
+    )
+    expired = _tokens.c.expires <= to_micros(now)
+    _queue_unlinked(writing, Reason.NEVER_LINKED, _tokens.c.branch_id.in_(mine), expired, ~queued)
+
+
+def _queue_unlinked(writing: Writing, reason: Reason, *where: Any) -> None:
+    """Queue the addresses of some tokens, but for those that were used: these are staged, or were."""
+    chosen = select(_tokens.c.address).where(_tokens.c.used.is_(False), *where)
+    reclaim.add(writing, reason, reclaim.adding(writing.connection.dialect.name, chosen))
 
 
 def open_uploads(connection: Connection, repo_uid: str, now: datetime) -> Iterator[Table]:

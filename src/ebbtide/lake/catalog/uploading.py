@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from ebbtide.errors import NotFound, Refused
-from ebbtide.lake.catalog import refs, staging, tokens
+from ebbtide.lake.catalog import reclaim, refs, staging, tokens
 from ebbtide.lake.catalog.importing import Neighbour, check_foreign
 from ebbtide.lake.catalog.model import Entry, PhysicalAddress, Repository
 from ebbtide.lake.catalog.names import check_entry, check_key
@@ -36,12 +36,7 @@ class Uploading(CatalogPart):
         found, to = self._target(repo, branch)
         entry = self._store_object(found, to, key, data)
         with self._writing(repo) as writing:
-            staging.put(
-                writing.connection,
-                refs.same_branch(writing.connection, writing.repository, to),
-                writing.sequence,
-                [entry],
-            )
+            staging.put(writing, refs.same_branch(writing.connection, writing.repository, to), [entry])
         return entry
 
     def upload_many(self, repo: str, branch: str, items: Iterable[tuple[str, bytes]]) -> int:
@@ -54,12 +49,8 @@ class Uploading(CatalogPart):
             for batch in _batches(items):
                 entries = list(run(lambda item: self._store_object(found, to, *item), batch))
                 with self._writing(repo) as writing:
-                    staging.put(
-                        writing.connection,
-                        refs.same_branch(writing.connection, writing.repository, to),
-                        writing.sequence,
-                        entries,
-                    )
+                    target = refs.same_branch(writing.connection, writing.repository, to)
+                    staging.put(writing, target, entries)
                 count += len(entries)
         return count
 
@@ -87,7 +78,7 @@ class Uploading(CatalogPart):
         with self._writing(repo) as writing:
             # The same branch is one of the same repository: what was checked above holds for it.
             to = refs.same_branch(writing.connection, writing.repository, to)
-            staging.put(writing.connection, to, writing.sequence, staged)
+            staging.put(writing, to, staged)
         return len(staged)
 
     def get_physical_address(self, repo: str, branch: str, key: str) -> PhysicalAddress:
@@ -97,7 +88,7 @@ class Uploading(CatalogPart):
             to = refs.branch(writing.connection, writing.repository, branch)
             address = self._partitions.address(writing.repository.uid, to.id)
             now = self._clock()
-            return tokens.issue(writing.connection, to, key, address, now, self._token_life)
+            return tokens.issue(writing, to, key, address, now, self._token_life)
 
     def link_physical_address(
         self, repo: str, branch: str, key: str, token: str, *, size: int, checksum: str = ""
@@ -111,12 +102,14 @@ class Uploading(CatalogPart):
             # Checked again under the lock: of two that link at once, one finds the token used.
             to, now = refs.same_branch(writing.connection, writing.repository, to), self._clock()
             address = tokens.check(writing.connection, to, key, token, now)
+            # The reaper's clock may be ahead of ours: what it took for never linked may be fenced.
+            reclaim.refuse_fenced(writing.connection, writing.repository.uid, address)
             # Asked again with the gate open: a run whose clock is ahead of ours may have taken the object for
             # an upload that nobody will link any more, and deleted it in between.
             self._check_uploaded(found, key, address, size)
             entry = check_entry(Entry(key, address, now, size, checksum))
             tokens.use(writing.connection, token)
-            staging.put(writing.connection, to, writing.sequence, [entry])
+            staging.put(writing, to, [entry])
         return entry
 
     def open_uploads(self, repo: str) -> Iterator[Table]:

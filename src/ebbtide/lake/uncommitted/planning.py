@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -58,13 +58,14 @@ def sweep(
     rules: SweepRules,
     uid: str,
     buried: DataFrame,
+    reaped: Callable[[], DataFrame],
     folder: Path,
 ) -> Swept:
     """Run the flow that each branch is in for, after the preflight has shown that the two sides agree."""
     scope = Scope.of(listed.survey, uid)
     REFERENCED.write(referenced(ranges, {ONLY_WORLD: world}, scope), folder / "referenced")
     found = REFERENCED.read(spark, folder / "referenced")
-    check_references_are_listed(found, listed.everything, buried, ranges, world, folder / "unmet")
+    check_references_are_listed(found, listed.everything, buried, ranges, world, folder / "unmet", reaped)
     hashes = found.select("hash")
     optimized = [one for one in listed.survey.sweeps if not one.is_clean]
     if optimized:

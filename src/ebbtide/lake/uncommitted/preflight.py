@@ -3,12 +3,14 @@ The preflight: every address that a reference names must be in the listing, or n
 
 If one is not, the catalog and the store disagree about names, and then what looks unreferenced may be what
 those references mean; or data is lost already, and this run must not lose more. What Ebbtide itself deleted
-is expected to be missing. What was uploaded after its partition was listed is looked for once more.
+is expected to be missing. What was uploaded after its partition was listed is looked for once more. What was
+dropped since the references were read, and reaped, is asked for last of all: the reaper says so before it
+deletes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,15 +31,28 @@ MOST_NAMED = 100
 
 
 def check_references_are_listed(
-    found: DataFrame, listed: DataFrame, buried: DataFrame, ranges: DataFrame, world: World, folder: Path
+    found: DataFrame,
+    listed: DataFrame,
+    buried: DataFrame,
+    ranges: DataFrame,
+    world: World,
+    folder: Path,
+    reaped: Callable[[], DataFrame],
 ) -> None:
-    """Stop if an address within the listing's scope is referenced, and neither listed nor buried."""
+    """Stop if an address within the listing's scope is referenced, and neither listed, buried nor reaped."""
     unmet = without(without(found.where("within"), listed), buried)
+    missing = _named(unmet, ranges, world, folder)
+    # Asked only now: whatever the reaper had deleted before that look is in its queue, as fenced or gone.
+    if missing and (left := _named(without(unmet, reaped()), ranges, world, folder)):
+        raise _stop(left)
+
+
+def _named(unmet: DataFrame, ranges: DataFrame, world: World, folder: Path) -> list[str]:
+    """Name the unmet addresses that are really not there, or the first of them."""
     if not note_affected(unmet, folder):
-        return
-    missing = _missing(ranges, {ONLY_WORLD: world}, folder).limit(MOST_NAMED + 1).toArrow().to_pylist()
-    if missing:
-        raise _stop([row["name"] for row in missing])
+        return []
+    missing = _missing(ranges, {ONLY_WORLD: world}, folder).limit(MOST_NAMED + 1).toArrow()
+    return [str(row["name"]) for row in missing.to_pylist()]
 
 
 def _missing(ranges: DataFrame, worlds: Mapping[int, World], folder: Path) -> DataFrame:

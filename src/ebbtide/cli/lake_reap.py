@@ -1,0 +1,166 @@
+"""`ebb lake reap` and `ebb lake queue`: delete online what lost its last reference. Neither needs Spark."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+
+from ebbtide.cli.console import AsJson, print_json, safe, say, table
+from ebbtide.cli.state import State
+from ebbtide.errors import BadInput, PartlyApplied
+from ebbtide.lake.catalog.reclaiming import ReclaimTarget
+from ebbtide.lake.reaper.reaping import Reaped, Reaper, ReapOptions
+from ebbtide.lake.reaper.removing import StoreRemover
+from ebbtide.report.format import plural
+from ebbtide.rules.instant import format_instant
+
+Repo = Annotated[str | None, typer.Argument(help="The repository, or one that was deleted.")]
+Grace = Annotated[
+    float | None, typer.Option("--grace", min=0, help="Hours in the queue before an object goes.")
+]
+SHOWN = 50
+
+
+def reap(
+    context: typer.Context,
+    repo: Repo = None,
+    every: Annotated[bool, typer.Option("--all", help="All repositories, deleted ones too.")] = False,
+    watch: Annotated[
+        float | None, typer.Option("--watch", min=0.1, help="Go on for ever, with so many seconds' rest.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option("--batch", min=1, help="Objects in a batch.")] = None,
+    grace: Grace = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say how many would go; touch nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete what nothing refers to any more and has waited long enough in the queue."""
+    state: State = context.obj
+    options = _options(state, batch, grace)
+    _check_which(repo, every=every)
+    if dry_run:
+        _rehearse(state, _targets(state, repo), options, as_json=as_json)
+        return
+    deletes = state.settings.deletes
+    reaper = Reaper(state.catalog, options, StoreRemover(deletes.rate_per_prefix, deletes.page))
+    while True:
+        done = [reaper.reap(target) for target in _targets(state, repo)]
+        if watch is None:
+            _report(done, as_json=as_json)
+            _judge(done)
+            return
+        if as_json:
+            print(json.dumps([_plain(one) for one in done if one.batches or one.needed]), flush=True)
+        else:
+            _report([one for one in done if one.batches], as_json=False)
+        time.sleep(watch)
+
+
+def queue(
+    context: typer.Context,
+    repo: Annotated[str, typer.Argument(help="The repository, or one that was deleted.")],
+    grace: Grace = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what waits to be deleted, why, and from when it may go."""
+    state: State = context.obj
+    options = _options(state, None, grace)
+    target = state.catalog.reclaim_target(repo)
+    rows = state.catalog.reclaim_queue(target)
+    shown = rows if as_json else islice(rows, SHOWN)
+    found = [
+        {
+            "address": row.address,
+            "reason": row.reason,
+            "state": row.state,
+            "queued": format_instant(row.queued),
+            "due": format_instant(max(row.queued + options.grace, row.again)),
+            "problem": row.problem,
+        }
+        for row in shown
+    ]
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        say(f"nothing waits in the queue of {safe(repo)}")
+        return
+    columns = ("state", "reason", "queued", "due", "address", "problem")
+    table(f"Queue of {repo}", columns, [[one[name] for name in columns] for one in found])
+    if next(rows, None) is not None:
+        say(f"and more; the first {SHOWN} are shown, --json gives all")
+
+
+def _options(state: State, batch: int | None, grace: float | None) -> ReapOptions:
+    settings = state.settings.reaper
+    hours = settings.grace_hours if grace is None else grace
+    return ReapOptions(
+        grace=timedelta(hours=hours),
+        batch=batch or settings.batch,
+        remember=timedelta(days=settings.remember_days),
+    )
+
+
+def _check_which(repo: str | None, *, every: bool) -> None:
+    if every == (repo is not None):
+        raise BadInput(
+            "reap needs to know where" if repo is None else f"{repo!r} and --all are two things",
+            fix="name a repository, or say --all",
+        )
+
+
+def _targets(state: State, repo: str | None) -> Sequence[ReclaimTarget]:
+    return state.catalog.reclaim_targets() if repo is None else [state.catalog.reclaim_target(repo)]
+
+
+def _rehearse(state: State, targets: Sequence[ReclaimTarget], options: ReapOptions, *, as_json: bool) -> None:
+    """Say what the next batch of each would be."""
+    found = {
+        target.name: state.catalog.due_batch(target, limit=options.batch, grace=options.grace)
+        for target in targets
+    }
+    if as_json:
+        print_json(found)
+        return
+    for name, batch in found.items():
+        say(
+            f"{safe(name)}: {plural(len(batch.addresses), 'object')} would go in the next batch, of which"
+            f" {batch.taken_over} are fenced already; {batch.needed} would leave the queue, being needed"
+        )
+
+
+def _report(done: Sequence[Reaped], *, as_json: bool) -> None:
+    if as_json:
+        print_json([_plain(one) for one in done])
+        return
+    for one in done:
+        counts = ", ".join(f"{count} {name}" for name, count in sorted(one.outcomes.items())) or "nothing due"
+        say(f"{safe(one.repository)}: {counts}; {one.needed} still needed")
+        for problem in one.problems:
+            say(f"  {safe(problem)}")
+
+
+def _plain(one: Reaped) -> dict[str, Any]:
+    return {
+        "repository": one.repository,
+        "outcomes": dict(one.outcomes),
+        "needed": one.needed,
+        "taken_over": one.taken_over,
+        "batches": one.batches,
+        "problems": one.problems,
+    }
+
+
+def _judge(done: Sequence[Reaped]) -> None:
+    failed = sum(one.failed for one in done)
+    if failed:
+        raise PartlyApplied(
+            f"{plural(failed, 'object')} could not be deleted",
+            why="the store failed or refused; they stay fenced, so nothing can come to refer to them",
+            fix="see the reasons above; the next reap after a few minutes tries them again",
+        )

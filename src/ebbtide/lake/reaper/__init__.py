@@ -1,0 +1,1 @@
+"""The reaper: deletes online what lost its last reference, after a grace period."""

@@ -1,0 +1,80 @@
+"""Ways to break online hard delete: name, module, a text of it, what takes its place, tests."""
+
+from __future__ import annotations
+
+EXPLORED = ("tests/property/test_reaper_interleavings.py", "tests/contract/catalog/test_reclaim.py")
+QUEUE = ("tests/contract/catalog/test_reclaim.py",)
+BESIDE = ("tests/integration/test_reaper_beside_runs.py",)
+
+SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
+    (
+        "a fence stops nobody",
+        "lake/catalog/reclaim.py",
+        "    if found is not None and found.state != State.WAITING:\n        raise gone(found)\n",
+        "    if found is not None and found.state != State.WAITING:\n        return\n",
+        EXPLORED,
+    ),
+    (
+        "what is staged needs nothing",
+        "lake/catalog/needs.py",
+        "select(_staged.c.address).where(_staged.c.address.in_(part), ~_staged.c.tombstone),",
+        "select(_staged.c.address).where(_staged.c.address.in_(part), _staged.c.tombstone),",
+        QUEUE,
+    ),
+    (
+        "a shared object that was committed is taken for free",
+        "lake/catalog/committing.py",
+        "            needs.note_commit(writing, target, layer)\n",
+        "",
+        QUEUE,
+    ),
+    (
+        "a copy is not recorded",
+        "lake/catalog/rearranging.py",
+        "            needs.note_sharing(writing, source.address, committed=not staged)\n",
+        "",
+        QUEUE,
+    ),
+    (
+        "a copy of a commit's object is recorded as staged",
+        "lake/catalog/rearranging.py",
+        "committed=not staged)",
+        "committed=False)",
+        QUEUE,
+    ),
+    (
+        "an import is not recorded",
+        "lake/catalog/committing.py",
+        "                needs.note_import(writing, made)\n",
+        "",
+        QUEUE,
+    ),
+    (
+        "a reset queues nothing",
+        "lake/catalog/staging.py",
+        "    _queue(writing, Reason.RESET, _rows.c.branch_id == branch.id, _between(prefix))\n",
+        "",
+        QUEUE,
+    ),
+    (
+        "no grace period",
+        "lake/catalog/reclaim.py",
+        ".where(_queue.c.queued <= to_micros(now - grace))",
+        ".where(_queue.c.queued <= to_micros(now))",
+        QUEUE,
+    ),
+    (
+        "what is reaped while a run is planned stops it",
+        "lake/catalog/reclaiming.py",
+        "reclaim.stream(connection, target_uid, State.FENCED, State.GONE)",
+        "reclaim.stream(connection, target_uid, State.WAITING)",
+        BESIDE,
+    ),
+    (
+        "what was shared before the migration is not recorded",
+        "lake/catalog/schema.py",
+        "        .having(func.count() > 1)\n",
+        "        .having(func.count() > 2)\n",
+        QUEUE,
+    ),
+)
