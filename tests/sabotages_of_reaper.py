@@ -29,6 +29,20 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         QUEUE,
     ),
     (
+        "what is linked all the same waits on",
+        "lake/catalog/uploading.py",
+        "            reclaim.take_out(writing.connection, writing.repository.uid, [address])\n",
+        "",
+        QUEUE,
+    ),
+    (
+        "what a commit takes in waits on",
+        "lake/catalog/needs.py",
+        "    writing.connection.execute(delete(queue).where(*waits, held))\n",
+        "",
+        QUEUE,
+    ),
+    (
         "a copy is not recorded",
         "lake/catalog/rearranging.py",
         "            needs.note_sharing(writing, source.address, committed=not staged)\n",

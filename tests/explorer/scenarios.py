@@ -125,7 +125,7 @@ STALE_LOCK = Scenario(
     staged("a", "a"),
     {"writer": ["upload a"], "reaper": ["reap"], "successor": ["reap"]},
 )
-LINK = Scenario("link", with_token, {"linker": ["link"], "reaper": ["tidy", "reap"]})
+LINK = Scenario("link", with_token, {"linker": ["link", "commit"], "reaper": ["tidy", "reap"]})
 IMPORT = Scenario("import", with_import, {"importer": ["import"], "resetter": ["reset"], "reaper": ["reap"]})
 RACES = (COMMIT_MOVE, DELETE_MOVE, CONCURRENT_MOVE, STALE_LOCK, LINK, IMPORT)
 

@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy
 
 from ebbtide.errors import LiveObjectMissing, ObjectGone, Refused
-from ebbtide.lake.catalog import committing
+from ebbtide.lake.catalog import committing, needs, reclaim
 from ebbtide.lake.catalog.catalog import Catalog
 from ebbtide.lake.catalog.ranges import ENTRIES
 from ebbtide.lake.reaper.reaping import Reaped, Reaper, ReapOptions
@@ -202,6 +202,29 @@ def test_a_link_of_what_is_fenced_is_refused(catalog, open_catalog, clock):
     with pytest.raises(ObjectGone, match=r"the reaper took it.*never linked"):
         catalog.link_physical_address("lake", "main", "k", given.token, size=1)
     assert (given.address,) == fenced.addresses
+
+
+@pytest.mark.parametrize("lock", ["the link alone", "the commit alone", "both"])
+def test_what_waits_and_is_linked_all_the_same_stays(catalog, open_catalog, clock, monkeypatch, lock):
+    """A reaper whose clock is ahead queues an upload; linked in time and committed, it is never taken."""
+    given = catalog.get_physical_address("lake", "main", "k")
+    catalog.store("lake").write(given.address, b"x")
+    hasty = open_catalog(clock=lambda: clock() + timedelta(days=2))
+    hasty.tidy_queue(hasty.reclaim_target("lake"), timedelta(days=7))
+    waiting = queued(catalog)
+    with monkeypatch.context() as broken:
+        if lock == "the commit alone":
+            broken.setattr(reclaim, "take_out", lambda *_: None)
+        catalog.link_physical_address("lake", "main", "k", given.token, size=1)
+    with monkeypatch.context() as broken:
+        if lock == "the link alone":
+            broken.setattr(needs, "note_commit", lambda *_: None)
+        commit(catalog)
+
+    assert {given.address: "never linked"} == waiting
+    assert {} == queued(catalog)
+    assert 0 == reap(hasty).batches
+    assert b"x" == catalog.read("lake", "main", "k")
 
 
 SHARES = {

@@ -75,7 +75,12 @@ def note_sharing(writing: Writing, address: str, *, committed: bool) -> None:
 
 
 def note_commit(writing: Writing, branch: Branch, layer: int) -> None:
-    """Record which shared addresses a commit of these layers holds, in the transaction that lands it."""
+    """
+    Record which shared addresses a commit of these layers holds, in the transaction that lands it.
+
+    What it holds leaves the queue. Whoever stages an address keeps it from waiting there without a record of
+    sharing; this is a second lock on that door, for a commit's rows are gone when the reaper looks.
+    """
     above = _staged.alias()
     loses = exists().where(
         above.c.branch_id == _staged.c.branch_id,
@@ -83,15 +88,19 @@ def note_commit(writing: Writing, branch: Branch, layer: int) -> None:
         above.c.layer > _staged.c.layer,
         above.c.layer <= layer,
     )
-    wins = exists().where(
-        _staged.c.address == _shared.c.address,
+    wins = (
         ~_staged.c.tombstone,
         _staged.c.branch_id == branch.id,
         _staged.c.layer <= layer,
         ~loses,
     )
     mine = (_shared.c.repo_uid == writing.repository.uid, ~_shared.c.committed)
-    writing.connection.execute(update(_shared).where(*mine, wins).values(committed=True))
+    shared = exists().where(_staged.c.address == _shared.c.address, *wins)
+    writing.connection.execute(update(_shared).where(*mine, shared).values(committed=True))
+    queue = schema.reclaim
+    waits = (queue.c.repo_uid == writing.repository.uid, queue.c.state == str(State.WAITING))
+    held = exists().where(_staged.c.address == queue.c.address, *wins)
+    writing.connection.execute(delete(queue).where(*waits, held))
 
 
 def forget_sharing(connection: Connection, repo_uid: str) -> None:

@@ -104,6 +104,8 @@ class Uploading(CatalogPart):
             address = tokens.check(writing.connection, to, key, token, now)
             # The reaper's clock may be ahead of ours: what it took for never linked may be fenced.
             reclaim.refuse_fenced(writing.connection, writing.repository.uid, address)
+            # Or it waits; a commit that takes it in leaves no other trace, so it must not wait on.
+            reclaim.take_out(writing.connection, writing.repository.uid, [address])
             # Asked again with the gate open: a run whose clock is ahead of ours may have taken the object for
             # an upload that nobody will link any more, and deleted it in between.
             self._check_uploaded(found, key, address, size)
