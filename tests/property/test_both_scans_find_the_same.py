@@ -238,6 +238,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
         )
 
 
+@pytest.mark.long
 def test_servers(both: Both, rig: Rig):
     """A server is scanned alike with the referrers API and without, in parts, and where children are lost."""
     rig.answer_referrers()

@@ -38,7 +38,15 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize(
     "scenario",
-    [COMMIT_MOVE, DELETE_MOVE, CONCURRENT_MOVE, STALE_LOCK, LINK, IMPORT, MEDIUM],
+    [
+        COMMIT_MOVE,
+        DELETE_MOVE,
+        CONCURRENT_MOVE,
+        STALE_LOCK,
+        LINK,
+        IMPORT,
+        pytest.param(MEDIUM, marks=pytest.mark.long),
+    ],
     ids=lambda scenario: scenario.name,
 )
 def test_no_interleaving_loses_or_leaves_anything(scenario: Scenario, folder):
