@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from datetime import timedelta
 from itertools import islice
+from time import sleep
 from typing import Annotated, Any
 
 import typer
@@ -58,7 +58,7 @@ def reap(
             print(json.dumps([_plain(one) for one in done if one.batches or one.needed]), flush=True)
         else:
             _report([one for one in done if one.batches], as_json=False)
-        time.sleep(watch)
+        sleep(watch)
 
 
 def queue(

@@ -120,7 +120,7 @@ def test_a_watch_goes_on_until_it_is_interrupted(dropped, capsys, monkeypatch):
         if len(rests) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(lake_reap.time, "sleep", rest)
+    monkeypatch.setattr(lake_reap, "sleep", rest)
     code = run(["lake", "reap", "sales", "--grace", "0", "--watch", "5"])
     said = capsys.readouterr()
 
