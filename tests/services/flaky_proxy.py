@@ -7,10 +7,12 @@ import http.client
 import os
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 _HOP_BY_HOP = {"connection", "content-length", "transfer-encoding", "keep-alive", "expect"}
@@ -65,6 +67,18 @@ def truncated(_request: Request, forward: Callable[[], Response]) -> Response:
     return replace(answer, sent=len(answer.body) // 2)
 
 
+class _Server(ThreadingHTTPServer):
+    """Serves many at once, and says nothing of those who hang up: tests look at what is on the terminal."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Show what went wrong, unless the other end hung up: its task was killed, or it waited no longer."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class FlakyProxy:
     """The proxy: forwards everything, the Host header included, so that signatures stay valid."""
 
@@ -73,8 +87,7 @@ class FlakyProxy:
         self.requests: list[Request] = []
         self._rules: list[tuple[When, What, list[int]]] = []
         self._lock = threading.Lock()
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.server.daemon_threads = True
+        self.server = _Server(("127.0.0.1", 0), self._handler())
 
     @property
     def endpoint(self) -> str:
@@ -108,7 +121,7 @@ class FlakyProxy:
     def _forward(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Response:
         """Send the request on as it came; a server that is down gives no answer."""
         line = http.client.HTTPConnection(self.upstream, timeout=60)
-        with contextlib.closing(line), contextlib.suppress(ConnectionError, http.client.HTTPException):
+        with contextlib.closing(line), contextlib.suppress(OSError, http.client.HTTPException):
             line.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
             for name, value in headers.items():
                 if name.lower() not in _HOP_BY_HOP:
