@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import queue
 import socket
+import struct
 from collections.abc import Sequence
 from contextlib import closing
 
@@ -32,7 +34,7 @@ EVENT = Event("push", "app", "v1", A, parse_instant("2026-03-01"))
 
 def post(url: str, body: bytes, **headers: str) -> int:
     """Send a body and give the status of the answer."""
-    return httpx.post(url, content=body, headers=headers, trust_env=False).status_code
+    return httpx.post(url, content=body, headers=headers, trust_env=False, timeout=120).status_code
 
 
 def test_events_are_handed_on():
@@ -64,10 +66,10 @@ def test_what_is_no_notification():
     """Bad JSON, other methods, bodies without or with too great a length are refused and store nothing."""
     stored: list[Sequence[Event]] = []
     with listening(stored.append) as listener:
-        endless = httpx.post(listener.url, content=iter([b"{}"]), trust_env=False).status_code
+        endless = httpx.post(listener.url, content=iter([b"{}"]), trust_env=False, timeout=120).status_code
         statuses = [
             post(listener.url, b"{"),
-            httpx.get(listener.url, trust_env=False).status_code,
+            httpx.get(listener.url, trust_env=False, timeout=120).status_code,
             endless,
             _claimed(listener, LARGEST_ENVELOPE + 1),
         ]
@@ -79,9 +81,25 @@ def test_what_is_no_notification():
 def _claimed(listener: Listener, length: int) -> int:
     """Claim a length without sending a body, and give the status."""
     host, port = listener.url.removeprefix("http://").rstrip("/").split(":")
-    with closing(socket.create_connection((host, int(port)), timeout=10)) as line:
+    with closing(socket.create_connection((host, int(port)), timeout=120)) as line:
         line.sendall(f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n".encode())
         return int(line.recv(100).split()[1])
+
+
+def test_a_line_that_breaks(capsys):
+    """Who hangs up in the middle of a notification stores nothing, is told of, and makes no traceback."""
+    stored: list[Sequence[Event]] = []
+    words: queue.Queue[str] = queue.Queue()
+    with listening(stored.append, on_trouble=words.put) as listener:
+        host, port = listener.url.removeprefix("http://").rstrip("/").split(":")
+        with closing(socket.create_connection((host, int(port)))) as line:
+            line.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{")
+            # Not to linger makes the other end see a reset.
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        said = words.get(timeout=120)
+
+    assert "a notification was not answered (ConnectionResetError)" == said
+    assert ([], ("", "")) == (stored, tuple(capsys.readouterr()))
 
 
 def test_a_token():

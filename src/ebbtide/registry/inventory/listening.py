@@ -8,6 +8,7 @@ this machine alone unless told otherwise, and can ask for a token, since times d
 from __future__ import annotations
 
 import hmac
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,17 @@ def _say_nothing(_words: str) -> None:
     """Tell nobody."""
 
 
+class _Server(ThreadingHTTPServer):
+    """Serves each request in a thread; a line that breaks is told in words, and is no traceback."""
+
+    daemon_threads = True
+    on_trouble: OnTrouble = staticmethod(_say_nothing)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 (both are the caller's)
+        """Tell that nobody got an answer: the registry sends again what it has none for."""
+        self.on_trouble(f"a notification was not answered ({type(sys.exception()).__name__})")
+
+
 class Listener:
     """A server at a host and port; 0 is any free port. Close it when done."""
 
@@ -44,13 +56,13 @@ class Listener:
     ) -> None:
         self._sink, self._token, self._on_trouble = sink, token, on_trouble
         try:
-            self._server = ThreadingHTTPServer((host, port), _handler(self))
+            self._server = _Server((host, port), _handler(self))
         except (OSError, OverflowError) as failure:
             raise EnvironmentProblem(
                 f"cannot listen at {host}:{port} ({type(failure).__name__})",
                 fix="choose another host or port",
             ) from None
-        self._server.daemon_threads = True
+        self._server.on_trouble = on_trouble
         self.url = f"http://{host}:{self._server.server_port}/"
 
     def serve(self) -> None:
