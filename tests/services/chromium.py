@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +11,10 @@ from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
+from tests.setup import install
 
 _PROGRAM = "/usr/bin/chromium"
-_INSTALL_SECONDS = 600
+_SECONDS = 180
 _FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -36,22 +36,16 @@ def install_chromium() -> str:
     """Try to have Debian install Chromium; say why it could not be had, or nothing."""
     if os.geteuid() != 0 or not shutil.which("apt-get"):
         return "only root on Debian can install it here"
-    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in (["update"], ["install", "-y", "--no-install-recommends", "chromium"]):
-        try:
-            subprocess.run(
-                ["apt-get", *command], check=True, capture_output=True, timeout=_INSTALL_SECONDS, env=quiet
-            )
-        except subprocess.SubprocessError as broken:
-            return f"apt-get {command[0]}: {broken}"
-    return "" if find_chromium() else "apt-get installed it, but it is not there"
+    return "apt-get did not install it" if install("chromium") else ""
 
 
 @contextmanager
 def browsing() -> Iterator[Browser]:
     """Run a browser until the block ends."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=_FLAGS)
+        browser = playwright.chromium.launch(
+            executable_path=find_chromium(), args=_FLAGS, timeout=_SECONDS * 1000
+        )
         try:
             yield browser
         finally:
