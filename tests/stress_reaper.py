@@ -10,14 +10,12 @@ Ends with a full check of the store against the catalog: nothing lost, nothing l
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from tests.services import postgres
+from tests.services.postgres import postgres_server
 from tests.stress import Stress
 
 from ebbtide.lake.catalog.catalog import Catalog
@@ -50,16 +48,8 @@ def _database(scratch: str, *, postgresql: bool) -> Iterator[str]:
     if not postgresql:
         yield f"sqlite:///{scratch}/catalog.db"
         return
-    programs = postgres._programs()
-    with tempfile.TemporaryDirectory(prefix="ebbtide-postgres-") as folder:
-        data = postgres._make_database(programs, Path(folder))
-        port = postgres._free_port()
-        server = postgres._start(programs, data, port, Path(folder) / "log")
-        try:
-            yield f"postgresql+psycopg://ebbtide@127.0.0.1:{port}/postgres"
-        finally:
-            server.send_signal(signal.SIGINT)
-            server.wait(timeout=60)
+    with postgres_server() as url:
+        yield url
 
 
 if __name__ == "__main__":

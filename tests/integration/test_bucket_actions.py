@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from tests.services.bucket_plan import Listed, PlannedBucket, plan_row, planned_bucket
 from tests.services.flaky_proxy import FlakyProxy, Response, error, flaky_proxy, slow_down
-from tests.services.seaweed import S3Server, free_ports, fresh_bucket
+from tests.services.seaweed import S3Server, fresh_bucket
 
 from ebbtide.bucket.actions.judging import OVERTAKEN, PROMOTED, RETIMED, REWRITTEN
+from ebbtide.bucket.embedded import reserved_ports
 from ebbtide.bucket.model import Action, Versioning
 from ebbtide.engine.deleting import DeleteOptions
 from ebbtide.store.base import StoreSpec
@@ -392,8 +393,9 @@ def test_a_dead_store_fails_each_row_and_a_second_call_finishes(
 ) -> None:
     """Nobody answers: every row says so; when the store is back the same rows are done."""
     rows = [versioned.put(f"k{n}", "1", "2")[1].row(Action.DELETE_VERSION) for n in range(3)]
-    nowhere = {**versioned.spec.options, "endpoint": f"http://127.0.0.1:{free_ports(1)[0]}", "retries": "2"}
-    outcomes = versioned.do(rows, spec=StoreSpec(versioned.spec.url, nowhere))
+    with reserved_ports(1) as (port,):
+        nowhere = {**versioned.spec.options, "endpoint": f"http://127.0.0.1:{port}", "retries": "2"}
+        outcomes = versioned.do(rows, spec=StoreSpec(versioned.spec.url, nowhere))
 
     assert {"failed"} == {outcome for outcome, _ in outcomes}
     assert all("EndpointConnectionError" in reason for _, reason in outcomes)

@@ -8,29 +8,39 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from tests.setup import install
 
-_START_SECONDS = 60
+from ebbtide.bucket.embedded import reserved_ports
+
+_SECONDS = 180
 
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """Start PostgreSQL on a free port, give its URL, and stop it at the end of the session."""
+    with postgres_server() as url:
+        yield url
+
+
+@contextmanager
+def postgres_server() -> Iterator[str]:
+    """Run PostgreSQL with an empty cluster until the block ends, and give its URL."""
     programs = _programs()
     # The server's own user must reach its folder, so it cannot lie below pytest's private one.
     folder = Path(tempfile.mkdtemp(prefix="ebbtide-postgres-"))
     try:
         data = _make_database(programs, folder)
-        port = _free_port()
-        server = _start(programs, data, port, folder / "log")
-        try:
-            yield f"postgresql+psycopg://ebbtide@127.0.0.1:{port}/postgres"
-        finally:
-            server.send_signal(signal.SIGINT)  # a fast shutdown: it ends sessions and writes a checkpoint
-            server.wait(timeout=_START_SECONDS)
+        with reserved_ports(1) as (port,):
+            server = _start(programs, data, port, folder / "log")
+            try:
+                yield f"postgresql+psycopg://ebbtide@127.0.0.1:{port}/postgres"
+            finally:
+                _stop(server)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -38,9 +48,8 @@ def postgres_url() -> Iterator[str]:
 def _programs() -> Path:
     """Find the server's programs, or install them."""
     found = _installed()
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        for words in (["update", "-q"], ["install", "-qy", "postgresql"]):
-            subprocess.run(["apt-get", *words], check=False, capture_output=True, timeout=300)
+    if found is None:
+        install("postgresql")
         found = _installed()
     return found or _missing("there is no initdb under /usr/lib/postgresql, and none could be installed")
 
@@ -88,13 +97,6 @@ def _make_database(programs: Path, folder: Path) -> Path:
     return data
 
 
-def _free_port() -> int:
-    """Find a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def _start(programs: Path, data: Path, port: int, log: Path) -> subprocess.Popen[bytes]:
     """Start the server and wait until it answers."""
     settings = {
@@ -107,7 +109,7 @@ def _start(programs: Path, data: Path, port: int, log: Path) -> subprocess.Popen
     command = [str(programs / "postgres"), "-D", str(data), "-p", str(port), *options]
     with log.open("wb") as output:
         server = subprocess.Popen([*_as_server_user(), *command], stdout=output, stderr=output, cwd=data)
-    deadline = time.monotonic() + _START_SECONDS
+    deadline = time.monotonic() + _SECONDS
     while time.monotonic() < deadline and server.poll() is None:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0 and b"ready to accept" in log.read_bytes():
@@ -115,3 +117,13 @@ def _start(programs: Path, data: Path, port: int, log: Path) -> subprocess.Popen
         time.sleep(0.1)
     server.kill()
     return _missing(f"it did not start: {log.read_text(errors='replace')[-2000:]}")
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    """Stop it fast: it ends sessions and writes a checkpoint; nothing of it is needed any more."""
+    server.send_signal(signal.SIGINT)
+    try:
+        server.wait(timeout=_SECONDS)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.setup import install
 
-from ebbtide.bucket.embedded import free_ports
+from ebbtide.bucket.embedded import reserved_ports
 
 USER, PASSWORD = "tester", "correct horse"
 _HASHED = "$2b$05$abcdefghijklmnopqrstuuHNbAKRhpaujgo33bRWs.NLUTJO3lOy2"
 _PACKAGES = ("docker-registry", "skopeo")
-_SECONDS = 30
-_INSTALL_SECONDS = 300
+_SECONDS = 180
 
 
 @dataclass
@@ -111,7 +111,20 @@ def registry_server(
     """
     _require_programs()
     folder.mkdir(parents=True, exist_ok=True)
-    server = RegistryServer(folder, free_ports(1)[0])
+    # The port is kept while the server stands still, too: it has to come back where it was.
+    with reserved_ports(1) as (port,):
+        server = RegistryServer(folder, port)
+        _configure(server, deletes=deletes, password=password, notify=notify)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+def _configure(server: RegistryServer, *, deletes: bool, password: bool, notify: str) -> None:
+    """Write the configuration of a registry."""
+    folder = server.folder
     settings: dict[str, object] = {
         "version": "0.1",
         "log": {"level": "warn"},
@@ -125,14 +138,9 @@ def registry_server(
         (folder / "htpasswd").write_text(f"{USER}:{_HASHED}\n")
         settings["auth"] = {"htpasswd": {"realm": "test", "path": str(folder / "htpasswd")}}
     if notify:
-        endpoint = {"name": "test", "url": notify, "timeout": "5s", "threshold": 5, "backoff": "100ms"}
+        endpoint = {"name": "test", "url": notify, "timeout": "60s", "threshold": 5, "backoff": "100ms"}
         settings["notifications"] = {"endpoints": [endpoint]}
     server.config.write_text(json.dumps(settings))  # JSON is YAML
-    server.start()
-    try:
-        yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture(scope="session")
@@ -144,12 +152,8 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryServe
 
 def _require_programs() -> None:
     """Find the programs or install them; skip loudly without them, and fail where CI promises them."""
-    if _missing() and os.geteuid() == 0 and shutil.which("apt-get"):
-        quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for words in (["update", "-q"], ["install", "-qy", "--no-install-recommends", *_PACKAGES]):
-            subprocess.run(
-                ["apt-get", *words], check=False, capture_output=True, timeout=_INSTALL_SECONDS, env=quiet
-            )
+    if _missing():
+        install(*_PACKAGES)
     if not _missing():
         return
     message = f"NO REGISTRY, SO NOTHING IS TESTED AGAINST A REAL ONE: {', '.join(_missing())} cannot be had"

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 from botocore.exceptions import ClientError
 
-from ebbtide.bucket.embedded import S3Server, free_ports, seaweed
+from ebbtide.bucket.embedded import S3Server, seaweed
 
-__all__ = ["S3Server", "bucket", "free_ports", "fresh_bucket", "s3_server", "seaweed"]
+__all__ = ["S3Server", "bucket", "fresh_bucket", "s3_server", "seaweed"]
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ import contextlib
 import json
 import socket
 import subprocess
+import sys
 import sysconfig
 import time
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 _ACCESS, _SECRET, _REGION = "ebbtide-test", "no-secret-at-all", "us-east-1"  # of a server on loopback
 _GRACE_SECONDS = 1  # a clean stop takes SeaweedFS 26 seconds
-_READY_SECONDS = 60
+_READY_SECONDS = 180  # it takes three, but a machine may have other things to do
 
 
 @dataclass(frozen=True)
@@ -64,18 +65,36 @@ class S3Server:
         )
 
 
-def free_ports(count: int) -> list[int]:
-    """Find ports that nobody listens on; all are held until all are found, so none comes twice."""
+@contextlib.contextmanager
+def reserved_ports(count: int) -> Iterator[list[int]]:
+    """
+    Find ports that nobody listens on, and keep them from everybody else until the block ends.
+
+    While our sockets are bound to them nobody is given these ports who asks for any, nor connects from one.
+    A server that is told to use one can listen there all the same: it reuses addresses, as servers do.
+    """
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:
             one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+            # After the bind: with it, the kernel could have chosen a port that another one keeps.
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        ports = [one.getsockname()[1] for one in sockets]
+        if not sys.platform.startswith("linux"):
+            held.close()  # other systems would let no server listen there
+        yield ports
 
 
 @contextlib.contextmanager
 def seaweed(folder: Path) -> Iterator[S3Server]:
     """Run SeaweedFS until the block ends."""
+    with reserved_ports(8) as ports, _running(folder, ports) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def _running(folder: Path, numbers: list[int]) -> Iterator[S3Server]:
+    """Run it on these ports."""
     folder = folder.absolute()  # the server works in there, and would look for it below itself
     config = folder / "s3.json"
     keys = [{"accessKey": _ACCESS, "secretKey": _SECRET}]
@@ -83,7 +102,7 @@ def seaweed(folder: Path) -> Iterator[S3Server]:
         json.dumps({"identities": [{"name": "test", "credentials": keys, "actions": ["Admin"]}]})
     )
     names = ("master", "volume", "filer", "s3")
-    ports = dict(zip([f"{n}.port{g}" for n in names for g in ("", ".grpc")], free_ports(8), strict=True))
+    ports = dict(zip([f"{n}.port{g}" for n in names for g in ("", ".grpc")], numbers, strict=True))
     settings = {
         **ports,
         "dir": folder,

@@ -12,7 +12,7 @@ from tests.contract.registry.conftest import FAST, connected
 from tests.services.flaky_proxy import FlakyProxy, Request, Response, dropped, flaky_proxy, truncated
 from tests.services.image_kit import push_image, push_signature
 
-from ebbtide.bucket.embedded import free_ports
+from ebbtide.bucket.embedded import reserved_ports
 from ebbtide.errors import Denied, EbbtideError, MetadataError, NotFound, SlowDown, StoreError, Unsupported
 from ebbtide.registry.base import Ability
 from ebbtide.registry.client.server import RegistryClient
@@ -112,7 +112,7 @@ def test_a_line_that_stays_broken(client: RegistryClient, proxy: FlakyProxy, rep
 
 def test_a_registry_that_is_not_there():
     """A registry that does not listen is an error, also when something was to be deleted."""
-    with connected(f"http://127.0.0.1:{free_ports(1)[0]}") as client:
+    with reserved_ports(1) as (port,), connected(f"http://127.0.0.1:{port}") as client:
         for ask in (lambda: list(client.repositories()), lambda: client.delete_tag("app", "v1")):
             with pytest.raises(StoreError, match="ConnectError"):
                 ask()

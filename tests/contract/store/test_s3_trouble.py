@@ -9,8 +9,9 @@ from urllib.parse import parse_qs
 import pytest
 from tests.contract.store.conftest import FAST, is_bulk_delete, is_listing, refuse_keys
 from tests.services.flaky_proxy import Response, access_denied, dropped, error, slow_down, truncated
-from tests.services.seaweed import S3Server, free_ports
+from tests.services.seaweed import S3Server
 
+from ebbtide.bucket.embedded import reserved_ports
 from ebbtide.errors import ConfigError, NotFound, SlowDown, StoreError
 from ebbtide.plan.decision import Outcome
 from ebbtide.store.backoff import Backoff
@@ -350,11 +351,12 @@ def test_a_refused_condition_is_looked_into(s3_store, proxy, s3_server, then, ex
 def test_a_server_that_cannot_be_reached_is_tried_again():
     """A refused connection is a passing trouble like others: a server may be about to start."""
     waits: list[float] = []
-    spec = StoreSpec("s3://b", S3Server(f"http://127.0.0.1:{free_ports(1)[0]}").options)
-    store = S3Store(spec, Backoff(tries=3, sleep=waits.append))
+    with reserved_ports(1) as (port,):
+        spec = StoreSpec("s3://b", S3Server(f"http://127.0.0.1:{port}").options)
+        store = S3Store(spec, Backoff(tries=3, sleep=waits.append))
 
-    with pytest.raises(StoreError, match="EndpointConnectionError"):
-        store.read("a")
+        with pytest.raises(StoreError, match="EndpointConnectionError"):
+            store.read("a")
     assert 2 == len(waits)
 
 
