@@ -24,6 +24,9 @@ def main(folder: Path, master: str) -> None:
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": QUICK,
             "spark.cores.max": "2",
+            # An executor that starts late would find all done, and not be counted.
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": "240s",
         },
     )
     with spark_session(options, cache=folder / "spark") as spark:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
+import re
 import subprocess
 import sys
 import time
@@ -14,14 +14,13 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from tests.services.seaweed import free_ports
 from tests.services.spark import QUICK
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
-READY_SECONDS = 90
+READY_SECONDS = 240
 
 
 @contextlib.contextmanager
@@ -54,43 +53,27 @@ def spark_daemon(name: str, arguments: list[str], folder: Path) -> Iterator[Path
             process.wait()
 
 
-def wait_for(log: Path, words: str) -> None:
-    """Wait until a daemon has said that it is ready."""
+def wait_for(log: Path, words: str) -> str:
+    """Wait until a daemon has said that it is ready, and give its very words."""
     deadline = time.monotonic() + READY_SECONDS
-    while words not in log.read_text(errors="replace"):
+    while not (said := re.search(words, log.read_text(errors="replace"))):
         if time.monotonic() > deadline:
             raise RuntimeError(f"not ready: {log.read_text(errors='replace')[-2000:]}")
         time.sleep(0.1)
-
-
-def wait_for_port(port: int) -> None:
-    """Wait until somebody listens on a port."""
-    deadline = time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.1)
-    raise RuntimeError(f"nobody listens on port {port}")
+    return said[0]
 
 
 @pytest.fixture
 def cluster(spark, tmp_path) -> Iterator[str]:
     """Run a master and two workers with one core each; give the master's URL."""
-    port, *ui = free_ports(4)
-    url = f"spark://127.0.0.1:{port}"
-    place = ["--host", "127.0.0.1"]
+    # Each takes whatever port is free; where the master listens it says itself.
+    place = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
     with contextlib.ExitStack() as stack:
-        stack.enter_context(
-            spark_daemon(MASTER, [*place, "--port", str(port), "--webui-port", str(ui[0])], tmp_path)
-        )
-        wait_for_port(port)
+        master = stack.enter_context(spark_daemon(MASTER, place, tmp_path))
+        url = wait_for(master, r"spark://127\.0\.0\.1:\d+(?=\s)")
+        wait_for(master, "New state: ALIVE")
         size = ["--cores", "1", "--memory", "700m"]
-        logs = [
-            stack.enter_context(
-                spark_daemon(WORKER, [*place, *size, "--webui-port", str(number), url], tmp_path)
-            )
-            for number in ui[1:]
-        ]
+        logs = [stack.enter_context(spark_daemon(WORKER, [*place, *size, url], tmp_path)) for _ in range(2)]
         for log in logs:
             wait_for(log, "Successfully registered with master")
         yield url
