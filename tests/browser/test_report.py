@@ -50,6 +50,7 @@ def open_run(chromium: Browser, tmp_path: Path) -> Iterator[Open]:
         file = tmp_path / "report.html"
         file.write_text(render(RUNS[name]()), encoding="utf-8")
         contexts.append(chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme))
+        contexts[-1].set_default_timeout(180_000)  # the machine may have other things to do
         opened = Opened(contexts[-1].new_page())
         opened.page.goto(file.as_uri())
         return opened
