@@ -3,10 +3,11 @@
 import sys
 from pathlib import Path
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # so that `tests.services` is found however pytest starts
 
+from tests.seeds import draw_alike
 from tests.services.failing_store import failing_store
 from tests.services.lake import lake
 from tests.services.postgres import postgres_url
@@ -16,5 +17,7 @@ from tests.services.spark import spark
 
 __all__ = ["bucket", "failing_store", "lake", "postgres_url", "registry", "s3_server", "spark"]
 
-settings.register_profile("ebbtide", deadline=None)  # a busy machine is no failure
+# A busy machine is no failure, neither when it draws an example nor when it tries one.
+settings.register_profile("ebbtide", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ebbtide")
+draw_alike()

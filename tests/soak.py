@@ -22,6 +22,7 @@ from tests.machine.history import History
 from tests.machine.judging import judge
 from tests.machine.kinds import Kind
 from tests.machine.scratch import scratch_folder
+from tests.seeds import draw_alike
 from tests.services.spark import OPTIONS
 
 from ebbtide.tables.session import spark_session
@@ -130,6 +131,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shrink", type=int, metavar="SEED", help="make a failing history small")
     wanted = parser.parse_args()
+    draw_alike()
     with scratch_folder() as cache, spark_session(OPTIONS, cache=cache) as spark:
         if wanted.shrink is not None:
             return shrink(spark, wanted.shrink)
