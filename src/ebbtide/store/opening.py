@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from os import getpid
 from threading import Lock
 
 from ebbtide.errors import BadInput
@@ -20,7 +20,7 @@ def open_store(spec: StoreSpec | str) -> Store:
         spec = StoreSpec(spec)
     url = locate(spec.url).url
     # The process is part of the key: Spark forks its workers, and a forked child must not share sockets.
-    key = (os.getpid(), url, tuple(sorted(spec.options.items())))
+    key = (getpid(), url, tuple(sorted(spec.options.items())))
     with _lock:
         if key not in _opened:
             _opened[key] = _open(StoreSpec(url, dict(spec.options)))

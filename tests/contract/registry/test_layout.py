@@ -168,7 +168,11 @@ def test_a_write_that_fails_changes_nothing(layout: ImageLayout, monkeypatch: py
     push_image(layout, "app", ["v1", "v2"])
     before = index_of(layout, "app")
 
-    def refuse(*_: object) -> None:
+    replace = Path.replace
+
+    def refuse(path: Path, target: Path) -> Path:
+        if not path.is_relative_to(layout.root):
+            return replace(path, target)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", refuse)
@@ -199,8 +203,10 @@ def test_a_layout_that_another_made_meanwhile(layout: ImageLayout, monkeypatch: 
     """Making a layout that somebody else has just made and filled leaves what is in it."""
     push_image(layout, "app", ["v1"])
     before = index_of(layout, "app")
-    monkeypatch.setattr(Path, "exists", lambda _path: False)
+    exists = Path.exists
+    monkeypatch.setattr(Path, "exists", lambda path: not path.is_relative_to(layout.root) and exists(path))
     LayoutFolder(layout.root / "app").create()
+    monkeypatch.undo()
 
     assert before == index_of(layout, "app")
 

@@ -12,6 +12,7 @@ import pytest
 
 from ebbtide.errors import AddressError, BadInput, EbbtideError, NotFound
 from ebbtide.plan.decision import Outcome
+from ebbtide.store import opening
 from ebbtide.store.base import LISTING_COLUMNS, DeleteRequest, Store
 from ebbtide.store.listing import LISTING_SCHEMA
 from ebbtide.store.opening import open_store
@@ -307,7 +308,7 @@ def test_a_store_opens_again_from_its_pickled_spec(store):
 def test_no_two_processes_share_an_open_store(store, monkeypatch):
     """A process opens a store once; after a fork the child opens its own."""
     first, second = open_store(store.spec), open_store(store.spec)
-    monkeypatch.setattr("os.getpid", lambda: -1)
+    monkeypatch.setattr(opening, "getpid", lambda: -1)
 
     assert (True, False) == (first is second, first is open_store(store.spec))
 
