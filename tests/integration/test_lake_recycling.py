@@ -23,8 +23,8 @@ from ebbtide.plan.manifest import Manifest, Tally
 pytestmark = pytest.mark.spark
 
 DAYS = 14
-LATE = 400
-"""On this day all is old, also what a real S3 server wrote a moment ago."""
+LATE = 36_500
+"""On this day, a hundred years later, all is old, also what a real S3 server wrote a moment ago."""
 
 
 class Killed(BaseException):
