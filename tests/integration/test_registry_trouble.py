@@ -25,7 +25,7 @@ IMAGES = 24
 TROUBLES = ("401", "429", "500", "hang")
 CONFIG = """
 [registry]
-retries = 2
+retries = {retries}
 timeout = {timeout}
 patience = 60
 [deletes]
@@ -45,9 +45,9 @@ class Scene:
         self._waiting = threading.Event()
         self.wait_for(60)
 
-    def wait_for(self, seconds):
+    def wait_for(self, seconds, retries=2):
         """Give the registry so long to answer; only who meets one that hangs is not patient."""
-        (self.ebb.folder / "ebbtide.toml").write_text(CONFIG.format(timeout=seconds))
+        (self.ebb.folder / "ebbtide.toml").write_text(CONFIG.format(timeout=seconds, retries=retries))
 
     def fill(self):
         """Push images that differ."""
@@ -57,7 +57,8 @@ class Scene:
 
     def trouble(self, kind, when, after=0):
         """Fail at the requests of a kind, once so many of them have passed."""
-        self.wait_for(5 if kind == "hang" else 60)
+        # One long wait and not two short ones: what is only slow must get through, and just once.
+        self.wait_for(*((10, 1) if kind == "hang" else (60,)))
         passed = []
 
         def answer(_request, forward):
@@ -65,7 +66,7 @@ class Scene:
             if len(passed) <= after:
                 return forward()
             if kind == "hang":
-                self._waiting.wait(60)
+                self._waiting.wait(300)
                 return Response(0, sent=None)
             headers = {"WWW-Authenticate": 'Basic realm="x"'} if kind == "401" else {"Retry-After": "0"}
             return Response(int(kind), headers, b"{}")

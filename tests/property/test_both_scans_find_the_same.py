@@ -73,7 +73,7 @@ class Both:
     def scan(self, engine: str, url: str, **options: Any) -> Scanned:
         """Scan with one engine."""
         folder = self.folder / f"{self.number}-{engine}"
-        words = {"retries": "1", "timeout": "20"} if url.startswith("oci:") else {}
+        words = {"retries": "1", "timeout": "120"} if url.startswith("oci:") else {}
         spec, earlier = RegistrySpec(url, words), self.known[engine]
         options |= {"policies": POLICIES[self.number % 2], "limits": ENGINES[engine]}
         return scan(self.spark, spec, folder, earlier=earlier, clock=lambda: self.now, **options)

@@ -123,7 +123,7 @@ def test_a_registry_that_hangs(proxy: FlakyProxy):
     release = threading.Event()
 
     def hang(_request: Request, _forward: Callable[[], Response]) -> Response:
-        release.wait(30)
+        release.wait(300)
         return Response(0, sent=None)
 
     proxy.inject(asks("GET", "/_catalog"), hang)
