@@ -22,6 +22,8 @@ from ebbtide.lake.reaper.removing import StoreRemover
 REPO = "lake"
 KEYS = 12
 """Few keys, so that writers meet."""
+LEAST = 100
+"""So many operations there are at least, however little of them the machine does in the time."""
 AT_ONCE = ReapOptions(grace=timedelta(0), lease=timedelta(0), batch=20)
 
 
@@ -89,6 +91,8 @@ class Stress:
             works = [pool.submit(self._write, number) for number in range(writers)]
             works += [pool.submit(self._reap, number) for number in range(reapers)]
             self._stop.wait(seconds)
+            while sum(self.found.operations.values()) < LEAST and not any(work.done() for work in works):
+                self._stop.wait(0.05)
             self._stop.set()
             for work in works:
                 work.result()

@@ -15,7 +15,7 @@ LINKED = 120
 
 def test_what_is_linked_while_a_sweep_runs_is_never_lost(spark, tmp_path):
     """Objects older than the grace period are linked during plan and apply, and each stays readable."""
-    lake = make_lake(spark, tmp_path, token_life=timedelta(days=9))
+    lake = make_lake(spark, tmp_path, token_life=timedelta(days=9), gate_wait=timedelta(minutes=5))
     given = {f"k{n}": lake.catalog.get_physical_address(REPOSITORY, "main", f"k{n}") for n in range(LINKED)}
     for key, place in given.items():
         lake.write(place.address, key.encode())
@@ -36,9 +36,16 @@ def test_what_is_linked_while_a_sweep_runs_is_never_lost(spark, tmp_path):
                 return
 
     writer = threading.Thread(target=write)
+
+    def let_link(_step: str) -> None:
+        """Let the writer get on between two steps of the plan, however little the machine gives it."""
+        enough = len(linked) + 3
+        while len(linked) < enough and writer.is_alive():
+            done.wait(0.01)
+
     writer.start()
     try:
-        manifest = lake.plan_uncommitted(wave_size=4)
+        manifest = lake.plan_uncommitted(wave_size=4, on_step=let_link)
         lake.apply(manifest, override_breaker=True)
     finally:
         done.set()
