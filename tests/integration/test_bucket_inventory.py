@@ -194,7 +194,7 @@ def test_an_interrupted_listing_goes_on(spark, s3_server, filled, proxy, tmp_pat
     files = tmp_path / "versions"
 
     def refuse_late(request, forward):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not any(files.glob("*.parquet")) and time.monotonic() < deadline:
             time.sleep(0.05)
         return access_denied(request, forward)

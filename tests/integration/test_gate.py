@@ -57,7 +57,7 @@ def test_a_copy_during_a_wave_waits_and_finds_the_object_gone(lake, tmp_path):
 
         applied = lake.apply(manifest, on_step=copy)
         with pytest.raises(ObjectGone, match=f"run {manifest.run_id} deleted it"):
-            seen[0].result(timeout=60)
+            seen[0].result(timeout=300)
     other.close()
 
     assert set() == seen[1]

@@ -247,6 +247,6 @@ def test_readers_do_not_wait_for_a_writer(catalog):
     """A listing goes through while a write transaction is open, and does not see what it did."""
     catalog.upload("lake", "main", "a", b"")
     with catalog._writing("lake"), ThreadPoolExecutor(1) as pool:
-        found = pool.submit(_keys, catalog, "main").result(timeout=20)
+        found = pool.submit(_keys, catalog, "main").result(timeout=300)
 
     assert found == ["a"]

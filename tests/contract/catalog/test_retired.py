@@ -209,7 +209,7 @@ def test_a_delete_waits_for_who_creates_and_the_other_way_round(catalog, open_ca
         with catalog._writing("lake"):
             creating = pool.submit(other.create_repository, "second", str(tmp_path / "second"))
             done, _ = wait([creating], timeout=0.5)
-        made = creating.result(timeout=30)
+        made = creating.result(timeout=300)
 
     assert (set(), "second") == (done, made.name)
     with pytest.raises(AlreadyExists):

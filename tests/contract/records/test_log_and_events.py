@@ -126,7 +126,7 @@ def test_listeners_at_once_and_a_reader_who_forgets(url, watch):
     with ThreadPoolExecutor(3) as pool:
         waiting = [pool.submit(read), *(pool.submit(write, number) for number in range(2))]
         for one in waiting:
-            one.result(timeout=120)
+            one.result(timeout=300)
 
     assert 60 == len(seen) == len(set(seen))
 

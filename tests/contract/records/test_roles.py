@@ -169,7 +169,7 @@ def test_changes_of_roles_wait_for_each_other_in_all_registries(closed, url):
             waiting = pool.submit(closed.grant, UID, "otto", IMAGE, "pia")
             with pytest.raises(TimeoutError):
                 waiting.result(timeout=1)
-        done = waiting.result(timeout=60)
+        done = waiting.result(timeout=300)
     engine.dispose()
 
     assert ([], [IMAGE]) == done
@@ -317,7 +317,7 @@ def test_two_processes_that_grant_at_once(url, watch):
     for process in running:
         process.stdin.write("go\n")
         process.stdin.flush()
-    said = sorted(process.communicate(timeout=120)[0].strip() for process in running)
+    said = sorted(process.communicate(timeout=300)[0].strip() for process in running)
     opened = ImageRecords(url, clock=watch)
     found, refused = opened.grants(UID), [entry for entry in opened.log(UID) if entry.refused]
     opened.close()
