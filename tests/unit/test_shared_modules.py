@@ -1,4 +1,4 @@
-"""What tests may not replace: functions of modules that threads of Spark, servers and clients use meanwhile."""
+"""What tests may not replace: functions of modules that threads of Spark and of servers use meanwhile."""
 
 from __future__ import annotations
 
