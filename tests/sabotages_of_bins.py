@@ -12,8 +12,15 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "a copy on S3 is believed without proof",
         "store/s3_move.py",
-        "if not self._is_whole(found, held):",
+        "if not has_same_bytes(self.objects, found, held, self.sizes):",
         "if False:",
+        MOVES,
+    ),
+    (
+        "as many bytes count as the same bytes",
+        "store/s3_copy.py",
+        "return objects.digest(found, piece) == objects.digest(held, piece)",
+        "return True",
         MOVES,
     ),
     (
@@ -124,7 +131,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "a copy of a version is believed without proof",
         "bucket/version_bin.py",
-        "        if held is not None and self._is_whole(found, held):\n",
+        "        if held is not None and has_same_bytes(self.objects, found, held, self.sizes):\n",
         "        if held is not None:\n",
         VERSIONS,
     ),

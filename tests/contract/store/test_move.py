@@ -12,6 +12,7 @@ from tests.contract.store.test_contract import ODD_KEYS, keys_of
 
 from ebbtide.errors import EbbtideError
 from ebbtide.plan.decision import Outcome
+from ebbtide.store import s3_move
 from ebbtide.store.base import MoveRequest, Store, StoreSpec
 from ebbtide.store.local import LocalStore
 from ebbtide.store.s3 import S3Store
@@ -204,11 +205,11 @@ def test_a_rename_that_is_killed_loses_and_doubles_nothing(local_store, step, be
 
 
 @pytest.mark.parametrize("before", [True, False])
-@pytest.mark.parametrize("step", ["_copy", "_is_whole"])
+@pytest.mark.parametrize("step", ["copy_to_key", "has_same_bytes"])
 def test_a_copy_that_is_killed_loses_and_doubles_nothing(s3_store, step, before):
     """Killed before or after the copy, the proof and so before the delete: the next move ends it."""
     s3_store.write("a", b"content")
-    ended = killed_at(S3Store(s3_store.spec), Mover, step, before=before)
+    ended = killed_at(S3Store(s3_store.spec), s3_move, step, before=before)
     found = {key: s3_store.read(key) for key in keys_of(s3_store)}
 
     assert signal.SIGKILL == ended
