@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 MOVES = ("tests/contract/store/test_move.py",)
+COPIES = ("tests/contract/store/test_copies.py",)
 UNIT = ("tests/unit/engine/test_recycling.py", "tests/unit/engine/test_restoring.py")
 BUCKET = ("tests/unit/bucket/test_recycling.py", "tests/integration/test_bucket_recycling.py")
 VERSIONS = ("tests/contract/bucket/test_version_bin.py",)
@@ -19,9 +20,37 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "as many bytes count as the same bytes",
         "store/s3_copy.py",
-        "return objects.digest(found, piece) == objects.digest(held, piece)",
+        "return _digest(objects, found, sizes) == _digest(objects, held, sizes)",
         "return True",
         MOVES,
+    ),
+    (
+        "a copy has the usual storage class",
+        "store/s3_objects.py",
+        'found = {} if storage_class == "STANDARD" else {"StorageClass": storage_class}',
+        "found = {}",
+        COPIES,
+    ),
+    (
+        "whoever can read a bucket can read what a key of somebody's own closes",
+        "store/s3_objects.py",
+        'if answer.get(ENCRYPTION, "").startswith("aws:kms"):',
+        "if False:",
+        COPIES,
+    ),
+    (
+        "what is archived is copied unread",
+        "store/s3_copy.py",
+        "if found.storage_class not in _AT_HAND:",
+        "if False:",
+        COPIES,
+    ),
+    (
+        "a copy that nobody can read is made",
+        "store/s3_copy.py",
+        "    if not by_etag:\n",
+        "    if False:\n",
+        COPIES,
     ),
     (
         "a file that is there is taken for the same",

@@ -158,21 +158,6 @@ def test_a_large_object_is_copied_in_parts(s3_store):
     assert data == s3_store.read(BIN + "large")
 
 
-def test_what_is_beside_the_bytes_comes_along(s3_store):
-    """Headers, metadata and tags of an object are those of its copy."""
-    objects = s3_store._mover.objects
-    key = objects.root + "a"
-    objects.client.put_object(
-        Bucket=objects.bucket, Key=key, Body=b"1", ContentType="text/x", Metadata={"who": "me"}, Tagging="k=v"
-    )
-    moved(s3_store, ("a", "b"))
-    found = objects.describe(objects.root + "b")
-
-    assert found
-    assert ("text/x", {"who": "me"}) == (found.headers["ContentType"], found.metadata)
-    assert {"k": "v"} == objects.tags(found)
-
-
 def killed_at(store: Store, owner: Any, name: str, *, before: bool) -> int:
     """Move an object in a process that is killed just before or after a step; give how it ended."""
     child = os.fork()
