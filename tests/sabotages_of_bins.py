@@ -179,6 +179,20 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         VERSIONS,
     ),
     (
+        "objects come back over null versions",
+        "bucket/restoring.py",
+        "if open_bucket(shop.spec).versioning() == Versioning.SUSPENDED:",
+        "if False:",
+        ("tests/contract/bucket/test_suspended.py",),
+    ),
+    (
+        "a killed restore goes on whatever became of the bucket",
+        "bucket/restoring.py",
+        'asks for."""\n        check_not_suspended(shop)\n',
+        'asks for."""\n',
+        ("tests/contract/bucket/test_suspended.py",),
+    ),
+    (
         "what lies in the bin has no label",
         "lake/target.py",
         "        lake_bin(self.catalog, self.name).write(label)\n",
