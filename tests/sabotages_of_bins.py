@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 MOVES = ("tests/contract/store/test_move.py",)
+COPIES = ("tests/contract/store/test_copies.py",)
 UNIT = ("tests/unit/engine/test_recycling.py", "tests/unit/engine/test_restoring.py")
 BUCKET = ("tests/unit/bucket/test_recycling.py", "tests/integration/test_bucket_recycling.py")
 VERSIONS = ("tests/contract/bucket/test_version_bin.py",)
@@ -12,9 +13,44 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "a copy on S3 is believed without proof",
         "store/s3_move.py",
-        "if not self._is_whole(found, held):",
+        "if not has_same_bytes(self.objects, found, held, self.sizes):",
         "if False:",
         MOVES,
+    ),
+    (
+        "as many bytes count as the same bytes",
+        "store/s3_copy.py",
+        "return _digest(objects, found, sizes) == _digest(objects, held, sizes)",
+        "return True",
+        MOVES,
+    ),
+    (
+        "a copy has the usual storage class",
+        "store/s3_objects.py",
+        'found = {} if storage_class == "STANDARD" else {"StorageClass": storage_class}',
+        "found = {}",
+        COPIES,
+    ),
+    (
+        "whoever can read a bucket can read what a key of somebody's own closes",
+        "store/s3_objects.py",
+        'if answer.get(ENCRYPTION, "").startswith("aws:kms"):',
+        "if False:",
+        COPIES,
+    ),
+    (
+        "what is archived is copied unread",
+        "store/s3_copy.py",
+        "if found.storage_class not in _AT_HAND:",
+        "if False:",
+        COPIES,
+    ),
+    (
+        "a copy that nobody can read is made",
+        "store/s3_copy.py",
+        "    if not by_etag:\n",
+        "    if False:\n",
+        COPIES,
     ),
     (
         "a file that is there is taken for the same",
@@ -124,7 +160,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "a copy of a version is believed without proof",
         "bucket/version_bin.py",
-        "        if held is not None and self._is_whole(found, held):\n",
+        "        if held is not None and has_same_bytes(self.objects, found, held, self.sizes):\n",
         "        if held is not None:\n",
         VERSIONS,
     ),
@@ -141,6 +177,20 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         "if not name.startswith(BIN_ROOT):",
         "if False:",
         VERSIONS,
+    ),
+    (
+        "objects come back over null versions",
+        "bucket/restoring.py",
+        "if open_bucket(shop.spec).versioning() == Versioning.SUSPENDED:",
+        "if False:",
+        ("tests/contract/bucket/test_suspended.py",),
+    ),
+    (
+        "a killed restore goes on whatever became of the bucket",
+        "bucket/restoring.py",
+        'asks for."""\n        check_not_suspended(shop)\n',
+        'asks for."""\n',
+        ("tests/contract/bucket/test_suspended.py",),
     ),
     (
         "what lies in the bin has no label",

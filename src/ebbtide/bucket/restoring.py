@@ -17,7 +17,7 @@ from ebbtide.engine.bins import Bin, BinItem
 from ebbtide.engine.emptying import BinKeeper
 from ebbtide.engine.freezing import FreezeOptions, OnStep, no_step
 from ebbtide.engine.restoring import RestoreChoice, Restored, Restorer, check_none_interrupted, chosen_labels
-from ebbtide.errors import NotFound, StalePlan
+from ebbtide.errors import BadInput, NotFound, StalePlan
 from ebbtide.ledger.locks import target_lock
 from ebbtide.plan.manifest import Manifest
 from ebbtide.plan.recycling import Label
@@ -40,12 +40,28 @@ def keeps_versions(shop: BucketShop) -> bool:
     return open_bucket(shop.spec).versioning() != Versioning.DISABLED
 
 
+def check_not_suspended(shop: BucketShop) -> None:
+    """
+    Refuse to bring anything back where versioning is suspended.
+
+    What is written there is the null version of its key, in place of an older one that a delete marker hides;
+    and a null marker that was seen a moment ago may be somebody's new object.
+    """
+    if open_bucket(shop.spec).versioning() == Versioning.SUSPENDED:
+        raise BadInput(
+            f"the versioning of {shop.spec.url} is suspended, and nothing is restored in such a bucket",
+            why="an object that comes back would destroy a null version that lies below a delete marker",
+            fix="enable versioning, restore, and suspend it again; or copy items out of the bin with --to",
+        )
+
+
 def bucket_restorer(shop: BucketShop, on_step: OnStep = no_step) -> Restorer:
     """Make what brings a bucket's objects and versions back."""
     contents = bucket_bin(shop)
 
     def moves(page: Sequence[BinItem]) -> list[DeleteResult]:
         """Move items back, each as its folder's form asks for."""
+        check_not_suspended(shop)
         forms = {folder: contents.label(folder).form for folder in {item.folder for item in page}}
         return [_moved(shop, contents, item, forms[item.folder]) for item in page]
 
@@ -69,6 +85,7 @@ def _moved(shop: BucketShop, contents: Bin, item: BinItem, form: str) -> DeleteR
 
 def restore_bucket(shop: BucketShop, choice: RestoreChoice, on_step: OnStep = no_step) -> Restored:
     """Bring back what was chosen, none over a newer object, and forget the folders that are empty then."""
+    check_not_suspended(shop)
     work = bucket_restorer(shop, on_step)
     contents = work.bin
     with target_lock(shop.root, shop.uid, f"ebb restore {shop.spec.url}"):

@@ -16,8 +16,9 @@ from ebbtide.errors import EbbtideError
 from ebbtide.plan.decision import Outcome
 from ebbtide.plan.recycling import Label
 from ebbtide.store.base import DeleteResult, StoreSpec
+from ebbtide.store.s3_copy import copy_to_key, has_same_bytes
 from ebbtide.store.s3_objects import About, Refusal, S3Object, S3Objects, open_objects
-from ebbtide.store.s3_transfer import Sizes, copy_on_server, simple
+from ebbtide.store.s3_transfer import Sizes
 from ebbtide.store.s3_version_pages import VersionRow
 from ebbtide.store.s3_versions import open_bucket
 
@@ -135,7 +136,8 @@ class VersionKeeper:
             refused = self._copied(held, kept.key, name)
             return (refused.outcome, refused.reason) if refused else (Outcome.DELETED, "")
         # Killed before the copy in the bin was removed, it is the current version.
-        return (Outcome.DELETED, _BEFORE) if self._is_whole(held, current) else (Outcome.TAKEN, _NEWER)
+        same = has_same_bytes(self.objects, held, current, self.sizes)
+        return (Outcome.DELETED, _BEFORE) if same else (Outcome.TAKEN, _NEWER)
 
     def _unmarked(self, kept: Kept) -> tuple[Outcome, str]:
         """Remove the delete marker directly above a version, if nothing came after it."""
@@ -156,20 +158,10 @@ class VersionKeeper:
         held = self.objects.describe(name)
         ours = held is None
         if ours:
-            tags = self.objects.tags(found) if found.size > self.sizes.one_copy else {}
-            about = About(found.headers, found.metadata, tags)
-            copy_on_server(self.objects, found, self.objects, name, about, self.sizes)
+            copy_to_key(self.objects, found, name, self.sizes)
             held = self.objects.describe(name)
-        if held is not None and self._is_whole(found, held):
+        if held is not None and has_same_bytes(self.objects, found, held, self.sizes):
             return None
         if ours and held is not None and held.version:
             self.objects.remove_version(name, held.version)
         return DeleteResult(key, Outcome.FAILED, f"there is no whole copy at {name}")
-
-    def _is_whole(self, found: S3Object, held: S3Object) -> bool:
-        if found.size != held.size:
-            return False
-        if simple(found.etag) and found.etag == held.etag:
-            return True
-        piece = self.sizes.part_of(found.size)
-        return self.objects.digest(found, piece) == self.objects.digest(held, piece)

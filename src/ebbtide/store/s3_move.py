@@ -10,8 +10,9 @@ from ebbtide.errors import EbbtideError
 from ebbtide.plan.decision import Outcome
 from ebbtide.store.base import DeleteResult, MoveRequest
 from ebbtide.store.keys import key_problem
-from ebbtide.store.s3_objects import About, Refusal, S3Object, S3Objects
-from ebbtide.store.s3_transfer import Sizes, copy_on_server, simple
+from ebbtide.store.s3_copy import copy_to_key, has_same_bytes
+from ebbtide.store.s3_objects import Refusal, S3Object, S3Objects
+from ebbtide.store.s3_transfer import Sizes
 
 _THREADS = 8
 _TAKEN = "there is another content in its place"
@@ -56,11 +57,11 @@ class Mover:
             return Outcome.CHANGED, "the content is another than was listed"
         ours = held is None
         if held is None:
-            self._copy(found, target)
+            copy_to_key(self.objects, found, target, self.sizes)
             held = self.objects.describe(target)
         if held is None:
             return Outcome.FAILED, "the copy vanished"
-        if not self._is_whole(found, held):
+        if not has_same_bytes(self.objects, found, held, self.sizes):
             return self._give_up(held, ours=ours)
         removed = self.objects.remove_same(source, found.etag)
         if removed.outcome.is_gone:
@@ -69,24 +70,8 @@ class Mover:
             self.objects.remove_same(target, held.etag)
         return removed.outcome, removed.reason
 
-    def _copy(self, found: S3Object, target: str) -> None:
-        """Copy with all that is written beside the bytes; parts do not take the tags along by themselves."""
-        in_parts = found.size > self.sizes.one_copy
-        tags = self.objects.tags(found) if in_parts else {}
-        about = About(found.headers, found.metadata, tags)
-        copy_on_server(self.objects, found, self.objects, target, about, self.sizes)
-
     def _give_up(self, held: S3Object, *, ours: bool) -> tuple[Outcome, str]:
         if not ours:
             return Outcome.TAKEN, _TAKEN
         self.objects.remove_same(held.key, held.etag)
         return Outcome.FAILED, "the copy was not whole and is removed"
-
-    def _is_whole(self, found: S3Object, held: S3Object) -> bool:
-        """Prove that the copy has the source's bytes: by the store's checksum, or by reading both."""
-        if found.size != held.size:
-            return False
-        if simple(found.etag) and found.etag == held.etag:
-            return True
-        piece = self.sizes.part_of(found.size)
-        return self.objects.digest(found, piece) == self.objects.digest(held, piece)

@@ -39,6 +39,8 @@ _HEADERS = (
     "Expires",
     "WebsiteRedirectLocation",
 )
+ENCRYPTION = "ServerSideEncryption"
+_ENCRYPTION = (ENCRYPTION, "SSEKMSKeyId", "BucketKeyEnabled")
 _NEVER_WILL = DENIED | {
     "InvalidArgument",
     "InvalidObjectState",
@@ -92,6 +94,10 @@ class S3Object:
     metadata: Mapping[str, str]
     legal_hold: bool = False
     retain_until: datetime | None = None
+    kept_as: Mapping[str, Any] = field(default_factory=dict)
+    """Class and key by which the store keeps it, where they are not the usual ones, as boto3 takes them."""
+    restored: bool = False
+    """It is archived, and the store has made it readable for a while."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +233,18 @@ def _described(key: str, asked: str | None, answer: Any) -> S3Object:
         metadata=dict(answer.get("Metadata", {})),
         legal_hold=answer.get("ObjectLockLegalHoldStatus") == "ON",
         retain_until=until.astimezone(UTC) if until else None,
+        kept_as=_kept_as(answer),
+        restored='ongoing-request="false"' in answer.get("Restore", ""),
     )
+
+
+def _kept_as(answer: Any) -> dict[str, Any]:
+    """Find what a copy must be asked for to be kept in the same way: a class, and a key of somebody's own."""
+    storage_class = answer.get("StorageClass") or "STANDARD"
+    found = {} if storage_class == "STANDARD" else {"StorageClass": storage_class}
+    if answer.get(ENCRYPTION, "").startswith("aws:kms"):
+        found |= {name: answer[name] for name in _ENCRYPTION if answer.get(name)}
+    return found
 
 
 _opened: dict[tuple[int, str, tuple[tuple[str, str], ...]], S3Objects] = {}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 from tests.services.bucket_plan import ROWS, Listed, PlannedBucket, planned_bucket
+from tests.services.flaky_proxy import error, flaky_proxy
 from tests.services.seaweed import S3Server, fresh_bucket
 
 from ebbtide.bucket.acting import BucketActor
@@ -17,6 +19,7 @@ from ebbtide.bucket.version_bin import Kept, VersionKeeper, kept_of
 from ebbtide.bucket.version_recycling import VersionBinDeleter, VersionRecycler
 from ebbtide.engine.deleting import Attempt, DeleteOptions
 from ebbtide.plan.decision import Outcome
+from ebbtide.store.base import StoreSpec
 
 PLACE = "ebbtide-recycle/000001-x/items/"
 
@@ -94,6 +97,32 @@ def test_another_content_in_the_bin_is_no_copy(bucket):
 
     assert {old.version: "failed"} == recycle(bucket, old.row("delete_version"))
     assert (b"odd", 2) == (body(bucket, name), len(bucket.listed("a")))
+
+
+def test_an_archived_version_stays_and_so_does_an_archived_copy(bucket):
+    """What the store must restore first is neither deleted nor brought back, and whatever has it keeps it."""
+    bucket.client.put_object(Bucket=bucket.name, Key="a", Body=b"old", StorageClass="GLACIER")
+    new, old = bucket.put("a", "new")
+    kept = Kept("a", old.version, "copy")
+    with flaky_proxy(bucket.spec.options["endpoint"]) as proxy:
+        options = {**bucket.spec.options, "endpoint": proxy.endpoint}
+        archived = replace(bucket, spec=StoreSpec(bucket.spec.url, options))
+        # This server reads and copies what is of any class.
+        proxy.inject(lambda request: "Range" in request.headers, error(403, "InvalidObjectState"))
+        stays = recycle(archived, old.row("delete_version")), in_bin(bucket)
+        done = recycle(bucket, old.row("delete_version"))
+        copy = bucket.client.head_object(Bucket=bucket.name, Key=PLACE + kept.address)
+        bucket.client.delete_object(Bucket=bucket.name, Key="a", VersionId=new.version)
+        refused = VersionKeeper(archived.spec).restore(kept, PLACE + kept.address)
+    aside = in_bin(bucket)
+    back = restore(bucket, kept)
+    found = bucket.client.head_object(Bucket=bucket.name, Key="a")
+
+    assert ({old.version: "failed"}, []) == stays
+    assert ({old.version: "recycled"}, [kept]) == (done, aside)
+    assert (Outcome.FAILED, True) == (refused.outcome, "ask the store to restore it" in refused.reason)
+    assert (Outcome.DELETED, b"old") == (back, body(bucket, "a"))
+    assert ("GLACIER", "GLACIER") == (copy["StorageClass"], found["StorageClass"])
 
 
 def test_a_marker_is_not_removed_from_under_something_newer(bucket):

@@ -12,6 +12,7 @@ from tests.contract.store.test_contract import ODD_KEYS, keys_of
 
 from ebbtide.errors import EbbtideError
 from ebbtide.plan.decision import Outcome
+from ebbtide.store import s3_move
 from ebbtide.store.base import MoveRequest, Store, StoreSpec
 from ebbtide.store.local import LocalStore
 from ebbtide.store.s3 import S3Store
@@ -157,21 +158,6 @@ def test_a_large_object_is_copied_in_parts(s3_store):
     assert data == s3_store.read(BIN + "large")
 
 
-def test_what_is_beside_the_bytes_comes_along(s3_store):
-    """Headers, metadata and tags of an object are those of its copy."""
-    objects = s3_store._mover.objects
-    key = objects.root + "a"
-    objects.client.put_object(
-        Bucket=objects.bucket, Key=key, Body=b"1", ContentType="text/x", Metadata={"who": "me"}, Tagging="k=v"
-    )
-    moved(s3_store, ("a", "b"))
-    found = objects.describe(objects.root + "b")
-
-    assert found
-    assert ("text/x", {"who": "me"}) == (found.headers["ContentType"], found.metadata)
-    assert {"k": "v"} == objects.tags(found)
-
-
 def killed_at(store: Store, owner: Any, name: str, *, before: bool) -> int:
     """Move an object in a process that is killed just before or after a step; give how it ended."""
     child = os.fork()
@@ -204,11 +190,11 @@ def test_a_rename_that_is_killed_loses_and_doubles_nothing(local_store, step, be
 
 
 @pytest.mark.parametrize("before", [True, False])
-@pytest.mark.parametrize("step", ["_copy", "_is_whole"])
+@pytest.mark.parametrize("step", ["copy_to_key", "has_same_bytes"])
 def test_a_copy_that_is_killed_loses_and_doubles_nothing(s3_store, step, before):
     """Killed before or after the copy, the proof and so before the delete: the next move ends it."""
     s3_store.write("a", b"content")
-    ended = killed_at(S3Store(s3_store.spec), Mover, step, before=before)
+    ended = killed_at(S3Store(s3_store.spec), s3_move, step, before=before)
     found = {key: s3_store.read(key) for key in keys_of(s3_store)}
 
     assert signal.SIGKILL == ended
