@@ -444,52 +444,6 @@ def test_a_noncurrent_null_version_goes_by_its_id(buckets, tmp_path):
     assert (None, b"with an id") == (yard.original(planned), yard.original(newer))
 
 
-def test_a_change_of_class_is_denied_in_the_words_of_the_store(yard):
-    """SeaweedFS copies no object onto itself; the outcome says so and the object is as it was."""
-    planned = yard.put(**ABOUT)
-    result = yard.move(planned, "STANDARD_IA")
-
-    assert Outcome.DENIED is result.outcome
-    assert "illegal" in result.reason
-    assert planned.body == yard.current(planned.key)
-
-
-@pytest.mark.parametrize("sizes", [Sizes(), SMALL_PARTS])
-def test_a_change_of_class_keeps_everything_else(yard, sizes, monkeypatch):
-    """Where the store allows it the object changes its class in place, with its metadata and tags."""
-    allow_copies_onto_themselves(yard, monkeypatch)
-    planned = yard.put(b"x" * 4096, Tagging="a=1", **ABOUT)
-    result = yard.move(planned, "STANDARD_IA", sizes=sizes)
-    found = yard.client.head_object(Bucket=yard.bucket, Key=planned.key)
-    tags = yard.client.get_object_tagging(Bucket=yard.bucket, Key=planned.key)["TagSet"]
-
-    assert (Outcome.DELETED, "now STANDARD_IA") == (result.outcome, result.reason)
-    assert {**ABOUT, "StorageClass": "STANDARD_IA"} == {n: found[n] for n in (*ABOUT, "StorageClass")}
-    assert [{"Key": "a", "Value": "1"}] == tags
-    assert planned.body == yard.current(planned.key)
-
-
-def test_a_change_of_class_is_not_made_twice(yard, monkeypatch):
-    """An attempt that finds the class changed by an interrupted one says that it is done."""
-    allow_copies_onto_themselves(yard, monkeypatch)
-    planned = yard.put()
-    with pytest.raises(Crash):
-        yard.move(planned, "STANDARD_IA", on_step=crash_after("class changed"))
-    results = [yard.move(planned, "STANDARD_IA", resumed=resumed) for resumed in (True, False)]
-
-    assert [Outcome.DELETED, Outcome.ABSENT] == [result.outcome for result in results]
-
-
-def test_a_version_changes_its_class_by_no_copy(kept):
-    """In a bucket with versions a copy would be a new version with a new age, so it is denied."""
-    planned = kept.put()
-    result = kept.move(planned, "STANDARD_IA")
-    found = kept.client.list_object_versions(Bucket=kept.bucket, Prefix=planned.key)
-
-    assert (Outcome.DENIED, True) == (result.outcome, "new version" in result.reason)
-    assert 1 == len(found["Versions"])
-
-
 def test_a_batch_gives_one_outcome_a_row(kept):
     """Rows that go, that changed, that are gone and that must be kept each have their outcome, in order."""
     goes, changed, absent = kept.put(), kept.put(), kept.put()
@@ -587,26 +541,3 @@ def lose_answers(monkeypatch, operation):
     monkeypatch.setattr(s3_objects, "_opened", {})
     monkeypatch.setattr(s3_objects, "connect", connected)
     return lost
-
-
-def allow_copies_onto_themselves(yard, monkeypatch):
-    """
-    Let the server take a copy onto itself, as AWS does.
-
-    SeaweedFS takes one only if it is told all metadata anew, so the request is put in those words on its way.
-    """
-    connect = s3_objects.connect
-
-    def reworded(params, **_):
-        if params.get("MetadataDirective") == "COPY":
-            found = yard.client.head_object(Bucket=params["Bucket"], Key=params["Key"])
-            params |= {name: found[name] for name in ABOUT if name in found}
-            params["MetadataDirective"] = "REPLACE"
-
-    def connected(options):
-        client = connect(options)
-        client.meta.events.register("before-parameter-build.s3.CopyObject", reworded)
-        return client
-
-    monkeypatch.setattr(s3_objects, "_opened", {})
-    monkeypatch.setattr(s3_objects, "connect", connected)

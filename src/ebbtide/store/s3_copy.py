@@ -46,6 +46,11 @@ def has_same_bytes(objects: S3Objects, found: S3Object, held: S3Object, sizes: S
     return _digest(objects, found, sizes) == _digest(objects, held, sizes)
 
 
+def redirection(found: S3Object) -> dict[str, str]:
+    """Give what a server does not take along in one request, unlike other headers, metadata and tags."""
+    return {name: value for name, value in found.headers.items() if name == _REDIRECT}
+
+
 def _digest(objects: S3Objects, found: S3Object, sizes: Sizes) -> str:
     with _explained(found):
         return objects.digest(found, sizes.part_of(found.size))
@@ -58,9 +63,7 @@ def _copy(objects: S3Objects, found: S3Object, key: str, sizes: Sizes, kept_as: 
         writer = PartWriter(objects, key, about, free, kept_as)
         writer.write(lambda: copied_parts(writer, origin, found.size, sizes))
         return
-    # In one request the server takes headers, metadata and tags along itself, but for the redirection.
-    redirect = {name: value for name, value in found.headers.items() if name == _REDIRECT}
-    more: Any = {**origin, **free, **redirect, **kept_as}
+    more: Any = {**origin, **free, **redirection(found), **kept_as}
     objects.ask(
         "copy",
         lambda: objects.client.copy_object(

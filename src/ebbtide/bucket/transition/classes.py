@@ -7,11 +7,14 @@ bucket that keeps versions is a new version with a new age: so there this refuse
 
 from __future__ import annotations
 
+from typing import Any
+
 from ebbtide.bucket.model import Versioning
 from ebbtide.bucket.transition.originals import Item, Originals
 from ebbtide.engine.freezing import OnStep
 from ebbtide.plan.decision import Outcome
 from ebbtide.store.base import DeleteResult
+from ebbtide.store.s3_copy import redirection
 from ebbtide.store.s3_objects import NULL, About, Refusal, S3Object, S3Objects
 from ebbtide.store.s3_transfer import PartWriter, Sizes, copied_parts, copy_source
 
@@ -69,7 +72,7 @@ def _copy_onto_itself(
 
 def _in_one(objects: S3Objects, found: S3Object, goal: str) -> None:
     """Let the server take metadata and tags along, so that what changes meanwhile is not set back."""
-    kind: dict[str, str] = {"StorageClass": goal}
+    more: Any = {**redirection(found), **_kept_in(found, goal)}
     objects.ask(
         "copy onto itself",
         lambda: objects.client.copy_object(
@@ -78,7 +81,7 @@ def _in_one(objects: S3Objects, found: S3Object, goal: str) -> None:
             MetadataDirective="COPY",
             TaggingDirective="COPY",
             **copy_source(objects, found),
-            **kind,  # type: ignore[arg-type]  # a store may have classes of its own
+            **more,
         ),
     )
 
@@ -87,5 +90,10 @@ def _in_parts(objects: S3Objects, found: S3Object, goal: str, sizes: Sizes) -> N
     """Above 5 GiB, in parts; it is completed only if the object is still the one that was copied."""
     kept = About(found.headers, found.metadata, objects.tags(found))
     condition = {"IfMatch": f'"{found.etag}"'}
-    writer = PartWriter(objects, found.key, kept, condition, {"StorageClass": goal})
+    writer = PartWriter(objects, found.key, kept, condition, _kept_in(found, goal))
     writer.write(lambda: copied_parts(writer, copy_source(objects, found), found.size, sizes))
+
+
+def _kept_in(found: S3Object, goal: str) -> dict[str, Any]:
+    """Ask for another class, and for the same key: the server would take its usual one."""
+    return {**found.kept_as, "StorageClass": goal}
