@@ -97,13 +97,14 @@ def test_what_any_collector_took_comes_back_whatever_was_killed(any_lake):
     lake = any_lake
     lake.policy(RAW_30_DAYS)
     lake.retain({"default_days": 5})
+    garbage = lake.upload("c")
+    lake.catalog.reset(REPOSITORY, "main")
+    lake.day(1)  # in a partition of its own, which a sweep has settled, while it always looks at the newest
     expired = lake.upload("raw/1", "raw/2")
     unretained = lake.upload("a")
     lake.commit()
     kept = lake.upload("a", "b")
     lake.commit()
-    garbage = lake.upload("c")
-    lake.catalog.reset(REPOSITORY, "main")
     recycle(lake)
     lake.day(LATE)
     before = contents(lake)
