@@ -78,6 +78,13 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         QUEUE,
     ),
     (
+        "the numbers of fences begin anew",
+        "lake/catalog/reclaim.py",
+        "where(_queue.c.repo_uid == repo_uid, *old, known))",
+        "where(_queue.c.repo_uid == repo_uid, *old))",
+        QUEUE,
+    ),
+    (
         "what is reaped while a run is planned stops it",
         "lake/catalog/reclaiming.py",
         "reclaim.stream(connection, target_uid, State.FENCED, State.GONE)",

@@ -266,9 +266,15 @@ def postpone(
 
 
 def forget_gone(connection: Connection, repo_uid: str, before: datetime) -> None:
-    """Forget what was deleted before a moment."""
+    """
+    Forget what was deleted before a moment, but for the last that was fenced.
+
+    It tells the number of the last fence. If the numbers began anew, an import that looked before would take
+    a later fence for one that it has seen.
+    """
     old = (_queue.c.state == str(State.GONE), _queue.c.gone < to_micros(before))
-    connection.execute(delete(_queue).where(_queue.c.repo_uid == repo_uid, *old))
+    known = _queue.c.fence < newest_fence(connection, repo_uid)
+    connection.execute(delete(_queue).where(_queue.c.repo_uid == repo_uid, *old, known))
 
 
 def forget_repository(connection: Connection, repo_uid: str) -> None:
