@@ -19,7 +19,7 @@ MISTAKES = {
     "recycle ls nothing": "is no target",
     "restore lake:sales": "nothing of lake:sales is named",
     "restore lake:sales raw/a.csv": "is not in the recycle bin",
-    "restore lake:sales --from 000001-x": "has no label",
+    "restore lake:sales --from 000001-x": "the recycle bin has no '000001-x'",
     "restore 7": "there is no plan",
     "restore 7 --from x": "--from goes with a target",
     "plan lake:sales --bin --all": "--bin goes with no other choice",

@@ -75,6 +75,8 @@ class Reclaimable:
     """Not to be touched before; of a fenced row until then somebody is at work on it."""
     tries: int
     problem: str
+    gone: datetime | None = None
+    """When the object was noted to be no longer in the store."""
 
 
 def own(repo_uid: str) -> str:
@@ -166,6 +168,12 @@ def gone(row: Reclaimable) -> ObjectGone:
         restorable=False,
         by=f"the reaper took it: nothing referred to it any more ({row.reason}, {format_instant(since)})",
     )
+
+
+def counts(connection: Connection, repo_uid: str) -> dict[str, int]:
+    """Count the rows of each state that there is."""
+    mine = select(_queue.c.state, func.count()).where(_queue.c.repo_uid == repo_uid)
+    return {state: number for state, number in connection.execute(mine.group_by(_queue.c.state))}
 
 
 def stream(connection: Connection, repo_uid: str, *states: State) -> Iterator[Reclaimable]:
@@ -305,4 +313,5 @@ def _to_reclaimable(row: Row[Any]) -> Reclaimable:
         from_micros(row.again),
         row.tries,
         row.problem,
+        from_micros(row.gone) if row.gone else None,
     )
