@@ -85,6 +85,13 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         QUEUE,
     ),
     (
+        "what is restored is left to the reaper",
+        "lake/catalog/reclaiming.py",
+        "            reclaim.take_out(connection, target_uid, waiting)\n",
+        "",
+        QUEUE,
+    ),
+    (
         "what is reaped while a run is planned stops it",
         "lake/catalog/reclaiming.py",
         "reclaim.stream(connection, target_uid, State.FENCED, State.GONE)",

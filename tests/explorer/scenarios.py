@@ -110,7 +110,7 @@ def with_import(lab: Laboratory) -> None:
 
 
 def with_old_fence(lab: Laboratory) -> None:
-    """Have the last fence be so old that the reaper, whose clock is ahead, forgets it; then as with_import."""
+    """Have the last fence be so old that the reaper, whose clock is ahead, forgets it; then with_import."""
     lab.catalog.upload("lake", "main", "old", b"x")
     lab.catalog.delete("lake", "main", "old")
     _reap_batch(lab)

@@ -57,7 +57,10 @@ def reap(
             _judge(done)
             return
         if as_json:
-            print(json.dumps([_plain(one) for one in done if one.batches or one.needed or one.stopped]), flush=True)
+            print(
+                json.dumps([_plain(one) for one in done if one.batches or one.needed or one.stopped]),
+                flush=True,
+            )
         else:
             _report([one for one in done if one.batches or one.stopped], as_json=False)
         sleep(watch)

@@ -58,7 +58,7 @@ class Bin:
         return label_from_json(text, folder)
 
     def _unlabelled(self, folder: str) -> NotFound:
-        """Say why a folder has no label: something is wrong with it, or there is no such folder (any more)."""
+        """Say why a folder has no label: something is wrong with it, or it is not there (any more)."""
         fix = "see 'ebb recycle ls' for what the bin has"
         if self._has_something(f"{folder}/"):
             return NotFound(

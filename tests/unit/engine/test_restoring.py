@@ -189,7 +189,7 @@ def test_a_label_with_a_field_that_cannot_be_is_no_label(bad):
 
 
 def test_a_folder_with_nothing_in_it_is_no_damage(scene, tmp_path):
-    """Some stores show a folder for a while after all of it is gone; one with items and no label is damage."""
+    """Some stores show a folder for a while after all of it is gone; items without a label are damage."""
     (tmp_path / "objects" / ROOT / "000008-0123456789ab" / "items").mkdir(parents=True)
     whole, damaged = [], []
     labels = scene.bin.labels(whole.append)

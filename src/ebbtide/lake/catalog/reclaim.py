@@ -172,8 +172,8 @@ def gone(row: Reclaimable) -> ObjectGone:
 
 def counts(connection: Connection, repo_uid: str) -> dict[str, int]:
     """Count the rows of each state that there is."""
-    mine = select(_queue.c.state, func.count()).where(_queue.c.repo_uid == repo_uid)
-    return {state: number for state, number in connection.execute(mine.group_by(_queue.c.state))}
+    mine = select(_queue.c.state, func.count().label("number")).where(_queue.c.repo_uid == repo_uid)
+    return {row.state: row.number for row in connection.execute(mine.group_by(_queue.c.state))}
 
 
 def stream(connection: Connection, repo_uid: str, *states: State) -> Iterator[Reclaimable]:
