@@ -46,7 +46,7 @@ def folder(tmp_path):
         STALE_LOCK,
         LINK,
         IMPORT,
-        IMPORT_LATE,
+        pytest.param(IMPORT_LATE, marks=pytest.mark.long),
         pytest.param(MEDIUM, marks=pytest.mark.long),
     ],
     ids=lambda scenario: scenario.name,

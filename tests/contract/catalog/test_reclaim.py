@@ -414,6 +414,22 @@ def test_what_is_brought_back_leaves_the_queue_unless_it_is_fenced(catalog):
     assert [other] == [one for one in catalog.reaped(uid) if one != fenced]
 
 
+def test_an_upload_that_was_never_linked_and_is_brought_back_is_not_queued_again(catalog, clock):
+    """Its token has expired for good; one that is brought back before the reaper knew of it stays too."""
+    uid = catalog.repository("lake").uid
+    given = [catalog.get_physical_address("lake", "main", key).address for key in "abc"]
+    for address in given:
+        catalog.store("lake").write(address, b"x")
+    clock.advance(days=2)
+    early = catalog.reprieve(uid, given[:1])
+    catalog.tidy_queue(catalog.reclaim_target("lake"), timedelta(days=7))
+    late = catalog.reprieve(uid, given[1:2])
+    reap(catalog)
+
+    assert (set(), set()) == (early, late)
+    assert set(given[:2]) == stored(catalog)
+
+
 def test_the_queue_is_counted_and_the_taken_are_explained(catalog):
     """Who misses an object learns whether the reaper took it, when and why, and what else waits."""
     uid, address = catalog.repository("lake").uid, upload(catalog, "a")

@@ -114,6 +114,7 @@ class Reclaiming(CatalogPart):
             self._hold(connection, target_uid)
             waiting = reclaim.still(connection, target_uid, addresses, State.WAITING)
             reclaim.take_out(connection, target_uid, waiting)
+            tokens.forget_expired(connection, addresses, self._clock())
             return set(reclaim.still(connection, target_uid, addresses, State.FENCED))
 
     def tidy_queue(self, target: ReclaimTarget, remember: timedelta) -> None:
