@@ -540,6 +540,30 @@ def test_a_catalog_of_version_1_is_brought_along(catalog, open_catalog, database
     assert [2] == _versions(migrated)[-1:]
 
 
+def test_what_a_crashed_commit_shared_before_the_migration_stays(
+    catalog, open_catalog, database_url, monkeypatch
+):
+    """A commit that overwrites one of two old rows of an object queues it; the other row's commit keeps it."""
+
+    def crash(*_args, **_more):
+        raise KeyboardInterrupt
+
+    shared = upload(catalog, "a")
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(committing, "apply_changes", crash)
+        commit(catalog)
+    catalog.copy("lake", "main", "a", "twin")
+    over = upload(catalog, "a")
+    catalog.close()
+    downgrade(database_url)
+    migrated = open_catalog()
+    commit(migrated)
+    done = reap(migrated)
+
+    assert (1, {}) == (done.needed, done.outcomes)
+    assert {shared, over} == stored(migrated)
+
+
 def _versions(catalog):
     """Give the versions that the schema had."""
     with catalog._database.reading() as connection:
