@@ -22,6 +22,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="scenarios, by parts of their names")
     wanted = parser.parse_args().names
+    for name in wanted:
+        if not any(name in scenario.name for scenario in EVERYTHING):
+            parser.error(f"no scenario has {name!r} in its name: {'; '.join(s.name for s in EVERYTHING)}")
     fast = Path("/dev/shm")  # noqa: S108 - scratch, and much faster than a disk
     with tempfile.TemporaryDirectory(dir=fast if fast.is_dir() else None) as scratch:
         for number, scenario in enumerate(EVERYTHING):

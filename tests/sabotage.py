@@ -423,6 +423,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     names = parser.parse_args().names
+    if unknown := set(names) - {one.name for one in SABOTAGES}:
+        parser.error(f"there is no sabotage {', '.join(map(repr, sorted(unknown)))}")
     chosen = [s for s in (None, *SABOTAGES) if not names or (s and s.name in names)]
     survivors = []
     with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) // 2 + 1)) as pool:

@@ -78,6 +78,20 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         QUEUE,
     ),
     (
+        "the numbers of fences begin anew",
+        "lake/catalog/reclaim.py",
+        "where(_queue.c.repo_uid == repo_uid, *old, known))",
+        "where(_queue.c.repo_uid == repo_uid, *old))",
+        QUEUE,
+    ),
+    (
+        "what is restored is left to the reaper",
+        "lake/catalog/reclaiming.py",
+        "            reclaim.take_out(connection, target_uid, waiting)\n",
+        "",
+        QUEUE,
+    ),
+    (
         "what is reaped while a run is planned stops it",
         "lake/catalog/reclaiming.py",
         "reclaim.stream(connection, target_uid, State.FENCED, State.GONE)",

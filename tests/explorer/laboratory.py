@@ -30,7 +30,7 @@ _STATE = {
     "branch": "SELECT name, head, layer, epoch FROM catalog_branch_heads",
     "commit": "SELECT id, metarange_id FROM catalog_commits",
     "token": "SELECT address, used, expires FROM catalog_tokens",
-    "queue": "SELECT address, state, fence > 0, again, tries FROM catalog_reclaim",
+    "queue": "SELECT address, state, fence, again, tries FROM catalog_reclaim",
     "shared": "SELECT address, committed FROM catalog_shared",
     "import": "SELECT metarange_id FROM catalog_imports",
 }

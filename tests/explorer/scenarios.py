@@ -109,6 +109,15 @@ def with_import(lab: Laboratory) -> None:
     lab.imported = pa.Table.from_pylist([row], schema=ENTRIES)
 
 
+def with_old_fence(lab: Laboratory) -> None:
+    """Have the last fence be so old that the reaper, whose clock is ahead, forgets it; then with_import."""
+    lab.catalog.upload("lake", "main", "old", b"x")
+    lab.catalog.delete("lake", "main", "old")
+    _reap_batch(lab)
+    with_import(lab)
+    lab.ahead = {"reaper": timedelta(days=8)}
+
+
 COMMIT_MOVE = Scenario(
     "commit-move", staged("a"), {"committer": ["commit"], "mover": ["move a b", "reset"], "reaper": ["reap"]}
 )
@@ -127,7 +136,12 @@ STALE_LOCK = Scenario(
 )
 LINK = Scenario("link", with_token, {"linker": ["link", "commit"], "reaper": ["tidy", "reap"]})
 IMPORT = Scenario("import", with_import, {"importer": ["import"], "resetter": ["reset"], "reaper": ["reap"]})
-RACES = (COMMIT_MOVE, DELETE_MOVE, CONCURRENT_MOVE, STALE_LOCK, LINK, IMPORT)
+IMPORT_LATE = Scenario(
+    "import while fences are forgotten",
+    with_old_fence,
+    {"importer": ["import"], "resetter": ["reset"], "reaper": ["tidy", "reap"]},
+)
+RACES = (COMMIT_MOVE, DELETE_MOVE, CONCURRENT_MOVE, STALE_LOCK, LINK, IMPORT, IMPORT_LATE)
 
 MEDIUM = Scenario(
     "a writer, a committer and a reaper",

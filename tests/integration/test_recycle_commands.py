@@ -53,6 +53,8 @@ def test_the_bin_from_its_setting_to_its_end(sales, spark, monkeypatch):
     restored = sales("restore", "1", "raw/a.csv", now=TODAY)[0]
     again = sales("lake", "cat", "sales", "raw/a.csv")[0]
     missing = sales("restore", "1", "raw/a.csv", now=TODAY, code=2)[1]
+    itself = sales("restore", "2", code=2)[1]
+    kinds = [one["collector"] for one in sales.json("runs")]
     monkeypatch.setattr(State, "spark", lambda _state, _master=None: nullcontext(spark))
     due = sales.json("plan", "lake:sales", now=TODAY)["summary"]["due"]["objects"]
     emptied = sales.json("recycle", "empty", "lake:sales", "--older-than", "7", "--yes", now=LATER)
@@ -73,6 +75,8 @@ def test_the_bin_from_its_setting_to_its_end(sales, spark, monkeypatch):
     assert "the next plan takes them again" in restored
     assert ("raw/a.csv", 1) == (again, due)
     assert "'raw/a.csv' is not in the recycle bin" in missing
+    assert "run 2 is a restore itself" in itself
+    assert ["lifecycle", "restore"] == kinds
     assert {"deleted": 1} == {name: tally["objects"] for name, tally in emptied["outcomes"].items()}
     assert "deleted for good and cannot be restored" in for_good
     assert [] == sales.json("recycle", "ls", "lake:sales")["runs"]
@@ -95,11 +99,12 @@ def test_the_bin_of_a_bucket(ebb, s3_server, bucket, spark, monkeypatch):
     monkeypatch.setattr(State, "spark", no_spark)
     explained = ebb("explain", target, "logs/a", now=later)[0]
     listed = ebb("recycle", "ls", target)[0]
-    restored = ebb("restore", "1", "logs/a", now=later)[0]
+    restored = ebb("restore", "1", "logs/a", "logs/a", now=later)[0]
     copied = ebb("restore", target, "logs/b", "--to", "out")[0]
     monkeypatch.setattr(State, "spark", lambda _state, _master=None: nullcontext(spark))
     expiry = ebb("plan", target, "--bin", now="2099-01-20")[0]
     ebb("apply", "latest", "--yes", "--override-breaker", now="2099-01-20")
+    empty = ebb.json("recycle", "ls", target)["runs"]
 
     assert "would expire 2 objects (what expires is set aside for 14 days)" in planned
     assert "set aside 12 B in 2 items for 14 days; to undo: ebb restore 1" in applied
@@ -109,4 +114,5 @@ def test_the_bin_of_a_bucket(ebb, s3_server, bucket, spark, monkeypatch):
     assert "copied 1 object" in copied
     assert b"logs/b" == (ebb.folder / "out" / "logs" / "b").read_bytes()
     assert "would delete 1 object" in expiry
+    assert [] == empty
     assert ["c", "logs/a"] == [one["Key"] for one in client.list_objects_v2(Bucket=bucket)["Contents"]]

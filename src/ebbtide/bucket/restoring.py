@@ -106,7 +106,7 @@ def wanted_keys(contents: Bin, labels: Sequence[Label], choice: RestoreChoice) -
     if not choice.items:
         return (item for label in labels for item in contents.items(label))
     found = []
-    for key in choice.items:
+    for key in dict.fromkeys(choice.items):
         places = (list(_of_key(contents, label, key)) for label in labels)
         items = next((place for place in places if place), None)
         if items is None:

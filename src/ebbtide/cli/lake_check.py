@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -34,11 +35,16 @@ def check(
         state.catalog.snapshot(repo), state.catalog.store(repo).spec, policy, instant(now, state.clock)
     )
     with state.spark(master) as spark, own_errors():
-        found = check_live(spark, world, buried(spark, state.root, state.ledger, repository.uid))
+        gone = buried(spark, state.root, state.ledger, repository.uid)
+        found = check_live(
+            spark, world, gone, lambda address: state.catalog.reaped_because(repository.uid, address)
+        )
+    queue = state.catalog.queue_counts(repository.uid)
     if as_json:
-        print_json(found)
+        print_json(asdict(found) | {"queue": queue})
     else:
         say(f"{count(found.live)} live objects, {count(found.listed)} listed beside them")
+        say(f"{count(queue['waiting'])} wait to be reaped, {count(queue['fenced'])} are about to be")
     _judge(repo, found)
 
 

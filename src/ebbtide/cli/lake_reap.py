@@ -48,16 +48,21 @@ def reap(
         return
     deletes = state.settings.deletes
     reaper = Reaper(state.catalog, options, StoreRemover(deletes.rate_per_prefix, deletes.page))
+    # With one repository and one look an error is the answer; else the others, and later looks, go on.
+    work = reaper.reap if watch is None and not every else reaper.try_reap
     while True:
-        done = [reaper.reap(target) for target in _targets(state, repo)]
+        done = [work(target) for target in _targets(state, repo)]
         if watch is None:
             _report(done, as_json=as_json)
             _judge(done)
             return
         if as_json:
-            print(json.dumps([_plain(one) for one in done if one.batches or one.needed]), flush=True)
+            print(
+                json.dumps([_plain(one) for one in done if one.batches or one.needed or one.stopped]),
+                flush=True,
+            )
         else:
-            _report([one for one in done if one.batches], as_json=False)
+            _report([one for one in done if one.batches or one.stopped], as_json=False)
         sleep(watch)
 
 
@@ -139,9 +144,10 @@ def _report(done: Sequence[Reaped], *, as_json: bool) -> None:
         print_json([_plain(one) for one in done])
         return
     for one in done:
-        counts = ", ".join(f"{count} {name}" for name, count in sorted(one.outcomes.items())) or "nothing due"
+        counts = ", ".join(f"{count} {name}" for name, count in sorted(one.outcomes.items()))
+        counts = counts or ("stopped" if one.stopped else "nothing due")
         say(f"{safe(one.repository)}: {counts}; {one.needed} still needed")
-        for problem in one.problems:
+        for problem in (*one.problems, *filter(None, [one.stopped])):
             say(f"  {safe(problem)}")
 
 
@@ -153,11 +159,19 @@ def _plain(one: Reaped) -> dict[str, Any]:
         "taken_over": one.taken_over,
         "batches": one.batches,
         "problems": one.problems,
+        "stopped": one.stopped,
     }
 
 
 def _judge(done: Sequence[Reaped]) -> None:
     failed = sum(one.failed for one in done)
+    stopped = [one.repository for one in done if one.stopped]
+    if stopped:
+        raise PartlyApplied(
+            f"{plural(len(stopped), 'repository', 'repositories')} could not be reaped: {', '.join(stopped)}",
+            why="what was in the way is said above; all others were looked at",
+            fix="put that right, and reap again",
+        )
     if failed:
         raise PartlyApplied(
             f"{plural(failed, 'object')} could not be deleted",

@@ -18,7 +18,7 @@ from ebbtide.engine.restoring import RestoreChoice, Restored, chosen_labels
 from ebbtide.errors import BadInput, NotFound, PartlyApplied, StoreError
 from ebbtide.lake.recycling import lake_bin
 from ebbtide.lake.restoring import restore_lake, wanted_items
-from ebbtide.plan.decision import Outcome
+from ebbtide.plan.decision import RESTORE, Outcome
 from ebbtide.plan.manifest import Manifest
 from ebbtide.report.format import human_bytes, plural
 from ebbtide.store.keys import check_key
@@ -90,7 +90,7 @@ def _choice(state: State, what: str, items: tuple[str, ...], folder: str | None)
                 fix="name a run (ebb restore 7), items, or a folder of the bin with --from",
             )
         return what, RestoreChoice(folder, items)
-    manifest = run_folder(state.root, state.run_id(what)).read_manifest()
+    manifest = _manifest(state, what)
     if manifest.recycling is None:
         raise NotFound(
             f"run {manifest.run_id} on {manifest.target} sets nothing aside",
@@ -100,11 +100,23 @@ def _choice(state: State, what: str, items: tuple[str, ...], folder: str | None)
     return manifest.target, RestoreChoice(manifest.recycling.folder, items)
 
 
+def _manifest(state: State, what: str) -> Manifest:
+    """Read a run's plan; a restore is a run too, but has none."""
+    number = state.run_id(what)
+    if any(run.run_id == number and run.collector == RESTORE for run in state.ledger.runs()):
+        raise NotFound(
+            f"run {number} is a restore itself",
+            why="it brought items back, and set nothing aside",
+            fix="name the run that set them aside (see 'ebb runs')",
+        )
+    return run_folder(state.root, number).read_manifest()
+
+
 def _run_of_registry(state: State, what: str) -> Manifest | None:
     """Give the plan of a run if it is about a registry, whose bin knows for itself what a run set aside."""
     if not (what.isdigit() or what == "latest"):
         return None
-    manifest = run_folder(state.root, state.run_id(what)).read_manifest()
+    manifest = _manifest(state, what)
     return manifest if is_registry(manifest.target) else None
 
 

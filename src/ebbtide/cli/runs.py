@@ -33,6 +33,7 @@ def runs(
         (
             run.run_id,
             run.target,
+            run.collector,
             run.state,
             format_instant(run.made_at),
             count(run.due_objects),
@@ -42,5 +43,8 @@ def runs(
         for run in found
     ]
     table(
-        "Runs", ("run", "target", "state", "planned at", "objects", "bytes", "note"), rows, numbers=(0, 4, 5)
+        "Runs",
+        ("run", "target", "kind", "state", "planned at", "objects", "bytes", "note"),
+        rows,
+        numbers=(0, 5, 6),
     )

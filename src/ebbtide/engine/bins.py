@@ -39,7 +39,9 @@ class Bin:
             try:
                 label = self.label(name[:-1])
             except (MetadataError, NotFound) as broken:
-                on_damage(broken)
+                # Some stores show a folder for a while after the last that was in it is gone.
+                if isinstance(broken, MetadataError) or self._has_something(name):
+                    on_damage(broken)
                 continue
             if label.target_uid == self.target_uid:
                 found.append(label)
@@ -52,12 +54,27 @@ class Bin:
         except UnicodeDecodeError:
             text = ""
         except NotFound:
-            raise NotFound(
+            raise self._unlabelled(folder) from None
+        return label_from_json(text, folder)
+
+    def _unlabelled(self, folder: str) -> NotFound:
+        """Say why a folder has no label: something is wrong with it, or it is not there (any more)."""
+        fix = "see 'ebb recycle ls' for what the bin has"
+        if self._has_something(f"{folder}/"):
+            return NotFound(
                 f"{folder!r} in the recycle bin has no label",
                 why="until when its items are kept is unknown, so they are left alone",
-                fix="see 'ebb recycle ls' for what the bin has",
-            ) from None
-        return label_from_json(text, folder)
+                fix=fix,
+            )
+        return NotFound(
+            f"the recycle bin has no {folder!r}",
+            why="nothing was set aside there, or all of it was restored or emptied since",
+            fix=fix,
+        )
+
+    def _has_something(self, name: str) -> bool:
+        """Tell whether anything lies in a folder, which is given with its slash."""
+        return any(batch.num_rows for batch in self.store.list(self.root + name))
 
     def write(self, label: Label) -> None:
         """Write a label; it must be there before the first item is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,11 +27,17 @@ class LiveCheck:
     live: int
     listed: int
     missing: tuple[str, ...]
-    """The first missing ones, each as 'key referrer: address'."""
+    """The first missing ones, each as 'key referrer: address', and what is known of it."""
     missing_count: int
 
 
-def check_live(spark: SparkSession, world: World, buried: DataFrame) -> LiveCheck:
+Fate = Callable[[str], str]
+"""Says of an address what became of its object, or nothing."""
+
+
+def check_live(
+    spark: SparkSession, world: World, buried: DataFrame, fate: Fate = lambda _address: ""
+) -> LiveCheck:
     """List the folders that live references point into, on the executors, and look for what is not there."""
     worlds = {ONLY_WORLD: world}
     every = references(range_table(spark, worlds), worlds)
@@ -48,9 +55,13 @@ def check_live(spark: SparkSession, world: World, buried: DataFrame) -> LiveChec
     return LiveCheck(
         live=live.count(),
         listed=listed.count(),
-        missing=tuple(f"{row['key']} {row['holder']}: {row['address']}" for row in first),
+        missing=tuple(_described(row, fate(row["address"])) for row in first),
         missing_count=missing.count(),
     )
+
+
+def _described(row: dict[str, Any], known: str) -> str:
+    return f"{row['key']} {row['holder']}: {row['address']}" + (f" ({known})" if known else "")
 
 
 def _folder(column: str) -> Any:

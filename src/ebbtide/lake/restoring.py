@@ -24,9 +24,12 @@ from ebbtide.lake.target import LakeTarget
 from ebbtide.lake.uncommitted.state import BadState, read_state, state_key
 from ebbtide.lake.workshop import Workshop
 from ebbtide.ledger.locks import target_lock
+from ebbtide.plan.decision import Outcome
 from ebbtide.plan.manifest import Manifest
 from ebbtide.plan.recycling import Label
-from ebbtide.store.base import Store
+from ebbtide.store.base import DeleteResult, MoveRequest, Store
+
+_FENCED = "the reaper is about to delete what lies at its address, see 'ebb lake queue'"
 
 
 def restorer(shop: Workshop, repository: Repository, on_step: OnStep = no_step) -> Restorer:
@@ -37,7 +40,33 @@ def restorer(shop: Workshop, repository: Repository, on_step: OnStep = no_step) 
     def before(page: Sequence[BinItem], run_id: int) -> None:
         unsettle(store, repository.uid, [item.address for item in page], run_id)
 
-    return Restorer(shop.root, shop.ledger, contents, shop.clock, before, on_step)
+    def moves(page: Sequence[BinItem]) -> list[DeleteResult]:
+        return _back(shop, contents, page)
+
+    return Restorer(shop.root, shop.ledger, contents, shop.clock, before, on_step, moves)
+
+
+def _back(shop: Workshop, contents: Bin, page: Sequence[BinItem]) -> list[DeleteResult]:
+    """
+    Move objects to their addresses, where the reaper must not find them in its queue.
+
+    Garbage that a sweep set aside may wait there since somebody dropped it, to be deleted for good. The next
+    sweep finds it again, and sets it aside.
+    """
+    late = shop.catalog.reprieve(contents.target_uid, [item.address for item in page])
+    moved = iter(
+        contents.store.move(
+            [
+                MoveRequest(contents.place_of(item.folder, item.address), item.address)
+                for item in page
+                if item.address not in late
+            ]
+        )
+    )
+    return [
+        DeleteResult(item.address, Outcome.DENIED, _FENCED) if item.address in late else next(moved)
+        for item in page
+    ]
 
 
 def restore_lake(

@@ -210,11 +210,12 @@ def test_an_import_lands_on_the_head_and_leaves_staging_alone(catalog, clock):
         [_entries(("a", "/x"))],
         [_entries(("a", "S3A://b/x"))],
         [_entries(("a", ""))],
+        [_entries(("a", "_lakefs/recycle/000001-ab/items/repos/x"))],
         [pa.table({"key": ["a"]})],
     ],
 )
 def test_an_import_refuses_what_could_not_be_compared_later(catalog, tables):
-    """Keys out of order or twice, addresses that are not canonical and missing columns are refused."""
+    """Keys out of order or twice, addresses not canonical or of metadata and missing columns are refused."""
     head = catalog.branches("lake")["main"]
 
     with pytest.raises(BadInput):

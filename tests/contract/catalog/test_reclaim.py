@@ -367,17 +367,81 @@ def test_who_reads_what_was_reaped_is_told(catalog, monkeypatch):
 
 
 def test_what_became_of_an_object_is_forgotten_after_a_while(catalog, clock, monkeypatch):
-    """For a week it is known who took it; later it is just missing."""
+    """For a week it is known who took it; later, when more was fenced since, it is just missing."""
     entry = catalog.upload("lake", "main", "a", b"a")
     catalog.reset("lake", "main")
     reap(catalog)
     clock.advance(days=8)
+    later = upload(catalog, "b")
+    catalog.reset("lake", "main")
+    reap(catalog)
     reap(catalog)
     monkeypatch.setattr(Catalog, "stat", lambda *_args: entry)
 
-    assert [] == list(catalog.reaped(catalog.repository("lake").uid))
+    assert [later] == list(catalog.reaped(catalog.repository("lake").uid))
     with pytest.raises(LiveObjectMissing):
         catalog.read("lake", "main", "a")
+
+
+def test_the_numbers_of_fences_never_begin_anew(catalog, clock):
+    """However long ago the last fence was, the next has a higher number: imports go by it."""
+    uid, numbers = catalog.repository("lake").uid, []
+    for _ in range(3):
+        upload(catalog, "a")
+        catalog.reset("lake", "main")
+        reap(catalog)
+        with catalog._database.reading() as connection:
+            numbers.append(reclaim.newest_fence(connection, uid))
+        clock.advance(days=100)
+
+    assert [1, 2, 3] == numbers
+
+
+def test_what_is_brought_back_leaves_the_queue_unless_it_is_fenced(catalog):
+    """A restored object is not reaped; for one that a reaper has taken it is too late, and that is said."""
+    uid = catalog.repository("lake").uid
+    fenced = upload(catalog, "a")
+    catalog.reset("lake", "main")
+    reap(catalog, remover=Refusing(Outcome.FAILED))
+    waiting, other = upload(catalog, "b"), upload(catalog, "c")
+    catalog.reset("lake", "main")
+    late = catalog.reprieve(uid, [fenced, waiting])
+    done = reap(catalog)
+
+    assert {fenced} == late
+    assert {"deleted": 1} == done.outcomes
+    assert {fenced, waiting} == stored(catalog)
+    assert [other] == [one for one in catalog.reaped(uid) if one != fenced]
+
+
+def test_an_upload_that_was_never_linked_and_is_brought_back_is_not_queued_again(catalog, clock):
+    """Its token has expired for good; one that is brought back before the reaper knew of it stays too."""
+    uid = catalog.repository("lake").uid
+    given = [catalog.get_physical_address("lake", "main", key).address for key in "abc"]
+    for address in given:
+        catalog.store("lake").write(address, b"x")
+    clock.advance(days=2)
+    early = catalog.reprieve(uid, given[:1])
+    catalog.tidy_queue(catalog.reclaim_target("lake"), timedelta(days=7))
+    late = catalog.reprieve(uid, given[1:2])
+    reap(catalog)
+
+    assert (set(), set()) == (early, late)
+    assert set(given[:2]) == stored(catalog)
+
+
+def test_the_queue_is_counted_and_the_taken_are_explained(catalog):
+    """Who misses an object learns whether the reaper took it, when and why, and what else waits."""
+    uid, address = catalog.repository("lake").uid, upload(catalog, "a")
+    catalog.reset("lake", "main")
+    before = (catalog.queue_counts(uid), catalog.reaped_because(uid, address))
+    reap(catalog)
+
+    assert ({"waiting": 1, "fenced": 0, "gone": 0}, "") == before
+    assert {"waiting": 0, "fenced": 0, "gone": 1} == catalog.queue_counts(uid)
+    assert "the reaper deleted it at " in catalog.reaped_because(uid, address)
+    assert "nothing referred to it (reset, " in catalog.reaped_because(uid, address)
+    assert "" == catalog.reaped_because(uid, "repos/other")
 
 
 def test_what_another_took_first_is_absent(catalog):
@@ -474,6 +538,31 @@ def test_a_catalog_of_version_1_is_brought_along(catalog, open_catalog, database
     assert {"deleted": 1} == done.outcomes
     assert {held, lost, shared, fresh} <= stored(migrated)
     assert [2] == _versions(migrated)[-1:]
+
+
+def test_what_a_crashed_commit_shared_before_the_migration_stays(
+    catalog, open_catalog, database_url, monkeypatch
+):
+    """A commit that overwrites one of two old rows of an object queues it; that it has the other keeps it."""
+
+    def crash(*_args, **_more):
+        raise KeyboardInterrupt
+
+    shared = upload(catalog, "a")
+    with monkeypatch.context() as patched:
+        patched.setattr(committing, "apply_changes", crash)
+        with pytest.raises(KeyboardInterrupt):
+            commit(catalog)
+    catalog.copy("lake", "main", "a", "twin")
+    over = upload(catalog, "a")
+    catalog.close()
+    downgrade(database_url)
+    migrated = open_catalog()
+    commit(migrated)
+    done = reap(migrated)
+
+    assert (1, {}) == (done.needed, done.outcomes)
+    assert {shared, over} == stored(migrated)
 
 
 def _versions(catalog):

@@ -7,6 +7,7 @@ import pytest
 from ebbtide.cli import lake_reap
 from ebbtide.cli.main import run
 from ebbtide.errors import StoreError
+from ebbtide.lake.catalog.catalog import Catalog
 from ebbtide.store.local import LocalStore
 from ebbtide.tables import session
 
@@ -126,6 +127,32 @@ def test_a_watch_goes_on_until_it_is_interrupted(dropped, capsys, monkeypatch):
 
     assert (130, [5.0, 5.0, 5.0], 2) == (code, rests, objects(dropped))
     assert 1 == said.out.count("sales: 2 deleted")
+
+
+@pytest.mark.parametrize("how", [["--all"], ["--all", "--watch", "5"]], ids=["once", "watching"])
+def test_a_repository_that_cannot_be_reaped_does_not_keep_others_waiting(dropped, capsys, monkeypatch, how):
+    """One whose store is out of reach is named, and those after it are reaped all the same."""
+    assert 0 == run(["lake", "create", "first", "./first"])
+    real = Catalog.fence_batch
+
+    def unreachable(catalog, target, *args, **more):
+        if target.name == "first":
+            raise StoreError("the disk is on fire")
+        return real(catalog, target, *args, **more)
+
+    def rest(_seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Catalog, "fence_batch", unreachable)
+    monkeypatch.setattr(lake_reap, "sleep", rest)
+    capsys.readouterr()
+    code = run(["lake", "reap", "--grace", "0", *how])
+    said = capsys.readouterr()
+
+    assert (4 if how == ["--all"] else 130, 2) == (code, objects(dropped))
+    assert "first: stopped" in said.out
+    assert "the disk is on fire" in said.out
+    assert "sales: 2 deleted" in said.out
 
 
 def test_spark_is_not_started(dropped, monkeypatch):

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime
+
 from ebbtide.cli.main import run
 from ebbtide.cli.state import State
+from ebbtide.engine.bins import Bin
+from ebbtide.lake.catalog.catalog import Catalog
+from ebbtide.lake.recycling import BIN_ROOT
+from ebbtide.plan.recycling import Label
+from ebbtide.store.base import MoveRequest, StoreSpec
+from ebbtide.store.opening import open_store
 
 
 def no_spark(_state, _master=None):
@@ -19,7 +28,7 @@ MISTAKES = {
     "recycle ls nothing": "is no target",
     "restore lake:sales": "nothing of lake:sales is named",
     "restore lake:sales raw/a.csv": "is not in the recycle bin",
-    "restore lake:sales --from 000001-x": "has no label",
+    "restore lake:sales --from 000001-x": "the recycle bin has no '000001-x'",
     "restore 7": "there is no plan",
     "restore 7 --from x": "--from goes with a target",
     "plan lake:sales --bin --all": "--bin goes with no other choice",
@@ -49,3 +58,23 @@ def test_days_are_set_shown_and_switched_off(lake, capsys):
 
     assert "0 objects, 0 B; runs set aside for 14 days" in seen[0]
     assert "runs delete at once" in seen[1]
+
+
+def test_what_is_restored_is_not_reaped(lake, capsys):
+    """Garbage that was set aside while it waited in the reaper's queue is back for the next sweep to find."""
+    assert 0 == run(["lake", "upload", "sales", "data", "more/"])
+    assert 0 == run(["lake", "reset", "sales"])
+    capsys.readouterr()
+    assert 0 == run(["lake", "queue", "sales", "--json"])
+    address, other = (row["address"] for row in json.loads(capsys.readouterr().out))
+    repository = Catalog(f"sqlite:///{lake}/.ebbtide/catalog.db").repository("sales")
+    place = Bin(open_store(StoreSpec(repository.namespace)), BIN_ROOT, repository.uid)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    place.write(Label("000007-ab", 7, "lake:sales", repository.uid, "uncommitted", "h", 14, now))
+    place.store.move([MoveRequest(address, place.place_of("000007-ab", address))])
+    restored = run(["restore", "lake:sales", address])
+    reaped = run(["lake", "reap", "sales", "--grace", "0"])
+
+    assert (0, 0) == (restored, reaped)
+    assert (lake / "lake" / address).is_file()
+    assert not (lake / "lake" / other).exists()

@@ -186,3 +186,25 @@ def test_a_label_with_a_field_that_cannot_be_is_no_label(bad):
 
     with pytest.raises(MetadataError, match="cannot be read"):
         label_from_json(text, LABEL.folder)
+
+
+def test_a_folder_with_nothing_in_it_is_no_damage(scene, tmp_path):
+    """Some stores show a folder for a while after all of it is gone; items without a label are damage."""
+    (tmp_path / "objects" / ROOT / "000008-0123456789ab" / "items").mkdir(parents=True)
+    whole, damaged = [], []
+    labels = scene.bin.labels(whole.append)
+    scene.bin.remove(label_key(ROOT, LABEL.folder))
+    scene.bin.labels(damaged.append)
+
+    assert ([LABEL], []) == (labels, whole)
+    assert [f"{LABEL.folder!r} in the recycle bin has no label"] == [str(one.what) for one in damaged]
+
+
+def test_a_folder_that_is_not_there_any_more_is_said_to_be_restored_or_emptied(scene):
+    """Who restores twice is not told of damage."""
+    scene.restore()
+    scene.bin.tidy(LABEL)
+
+    with pytest.raises(NotFound, match="the recycle bin has no '000007-0123456789ab'") as told:
+        scene.bin.label(LABEL.folder)
+    assert "restored or emptied" in told.value.why

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from ebbtide.errors import BadInput, Refused
 from ebbtide.lake.catalog.model import Repository, RetiredRepository
 from ebbtide.lake.catalog.names import MAX_KEY_BYTES
-from ebbtide.lake.catalog.ranges import ENTRIES, Table
+from ebbtide.lake.catalog.ranges import ENTRIES, METADATA, Table
 from ebbtide.lake.catalog.segments import CHANGES
 from ebbtide.store.address import canonical, is_full, is_inside
 
@@ -99,7 +99,13 @@ def _check_keys(keys: pa.Array) -> None:
 
 
 def _check_addresses(addresses: pa.ChunkedArray, namespace: str, others: Sequence[Neighbour]) -> None:
-    """Refuse an address that a listing would spell in another way, or that is another repository's."""
+    """Refuse an address that a listing would spell in another way, of another repository, or of metadata."""
+    for address in addresses.filter(pc.starts_with(addresses, METADATA)).slice(0, 1).to_pylist():
+        raise BadInput(
+            f"the imported address {address!r} lies below {METADATA}",
+            why="metadata and the recycle bin are there: the bin's expiry would delete it",
+            fix="restore the object first, or copy it to a place of its own",
+        )
     unusual = addresses.filter(pc.invert(pc.match_substring_regex(addresses, _PLAIN)))
     for address in unusual.to_pylist():
         check_foreign(address, others)

@@ -75,6 +75,8 @@ class Reclaimable:
     """Not to be touched before; of a fenced row until then somebody is at work on it."""
     tries: int
     problem: str
+    gone: datetime | None = None
+    """When the object was noted to be no longer in the store."""
 
 
 def own(repo_uid: str) -> str:
@@ -166,6 +168,12 @@ def gone(row: Reclaimable) -> ObjectGone:
         restorable=False,
         by=f"the reaper took it: nothing referred to it any more ({row.reason}, {format_instant(since)})",
     )
+
+
+def counts(connection: Connection, repo_uid: str) -> dict[str, int]:
+    """Count the rows of each state that there is."""
+    mine = select(_queue.c.state, func.count().label("number")).where(_queue.c.repo_uid == repo_uid)
+    return {row.state: row.number for row in connection.execute(mine.group_by(_queue.c.state))}
 
 
 def stream(connection: Connection, repo_uid: str, *states: State) -> Iterator[Reclaimable]:
@@ -266,9 +274,15 @@ def postpone(
 
 
 def forget_gone(connection: Connection, repo_uid: str, before: datetime) -> None:
-    """Forget what was deleted before a moment."""
+    """
+    Forget what was deleted before a moment, but for the last that was fenced.
+
+    It tells the number of the last fence. If the numbers began anew, an import that looked before would take
+    a later fence for one that it has seen.
+    """
     old = (_queue.c.state == str(State.GONE), _queue.c.gone < to_micros(before))
-    connection.execute(delete(_queue).where(_queue.c.repo_uid == repo_uid, *old))
+    known = _queue.c.fence < newest_fence(connection, repo_uid)
+    connection.execute(delete(_queue).where(_queue.c.repo_uid == repo_uid, *old, known))
 
 
 def forget_repository(connection: Connection, repo_uid: str) -> None:
@@ -299,4 +313,5 @@ def _to_reclaimable(row: Row[Any]) -> Reclaimable:
         from_micros(row.again),
         row.tries,
         row.problem,
+        from_micros(row.gone) if row.gone else None,
     )

@@ -14,6 +14,7 @@ from ebbtide.lake.catalog.needs import Imported
 from ebbtide.lake.catalog.part import CatalogPart
 from ebbtide.lake.catalog.reclaim import Reclaimable, State
 from ebbtide.lake.catalog.writing import Writing
+from ebbtide.rules.instant import format_instant
 from ebbtide.store.base import DeleteResult, Store
 
 _ATTEMPTS = 100
@@ -87,6 +88,34 @@ class Reclaiming(CatalogPart):
         with self._database.reading() as connection:
             for row in reclaim.stream(connection, target_uid, State.FENCED, State.GONE):
                 yield row.address
+
+    def queue_counts(self, target_uid: str) -> dict[str, int]:
+        """Count what waits, is fenced, and is remembered as gone."""
+        with self._database.reading() as connection:
+            found = reclaim.counts(connection, target_uid)
+        return {str(state): found.get(state, 0) for state in State}
+
+    def reaped_because(self, target_uid: str, address: str) -> str:
+        """Say when and why the reaper took an object, or nothing if it did not, or long ago."""
+        with self._database.reading() as connection:
+            row = reclaim.find(connection, target_uid, address)
+        if row is None or row.state == State.WAITING:
+            return ""
+        gone = f"deleted it at {format_instant(row.gone)}" if row.gone else "is about to delete it"
+        return f"the reaper {gone}: nothing referred to it ({row.reason}, {format_instant(row.queued)})"
+
+    def reprieve(self, target_uid: str, addresses: Sequence[str]) -> set[str]:
+        """
+        Take objects that somebody brings back out of the queue, and give those for which it is too late.
+
+        These are fenced: a reaper may be about to delete them, and nobody can call it back.
+        """
+        with self._database.writing() as connection:
+            self._hold(connection, target_uid)
+            waiting = reclaim.still(connection, target_uid, addresses, State.WAITING)
+            reclaim.take_out(connection, target_uid, waiting)
+            tokens.forget_expired(connection, addresses, self._clock())
+            return set(reclaim.still(connection, target_uid, addresses, State.FENCED))
 
     def tidy_queue(self, target: ReclaimTarget, remember: timedelta) -> None:
         """Queue uploads that were never linked, and forget what need not be known any more."""

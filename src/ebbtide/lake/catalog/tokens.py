@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -100,6 +100,13 @@ def queue_expired(writing: Writing, now: datetime) -> None:
     )
     expired = _tokens.c.expires <= to_micros(now)
     _queue_unlinked(writing, Reason.NEVER_LINKED, _tokens.c.branch_id.in_(mine), expired, ~queued)
+
+
+def forget_expired(connection: Connection, addresses: Sequence[str], now: datetime) -> None:
+    """Forget expired tokens of addresses, so that they are not taken for never linked again."""
+    expired = (_tokens.c.used.is_(False), _tokens.c.expires <= to_micros(now))
+    for part in reclaim.chunks(addresses):
+        connection.execute(delete(_tokens).where(_tokens.c.address.in_(part), *expired))
 
 
 def _queue_unlinked(writing: Writing, reason: Reason, *where: Any) -> None:

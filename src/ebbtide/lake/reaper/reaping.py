@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from ebbtide.errors import BadInput
+from ebbtide.errors import BadInput, EbbtideError
 from ebbtide.lake.catalog.catalog import Catalog
 from ebbtide.lake.catalog.reclaiming import ReclaimTarget
 from ebbtide.lake.reaper.removing import Remover, StoreRemover
@@ -59,6 +59,8 @@ class Reaped:
     batches: int = 0
     problems: list[str] = field(default_factory=list)
     """The first of those that could not be deleted, as 'address: reason'."""
+    stopped: str = ""
+    """Why it did not come to the end of the queue."""
 
     @property
     def failed(self) -> int:
@@ -80,10 +82,22 @@ class Reaper:
     def reap(self, target: ReclaimTarget) -> Reaped:
         """Delete all that is due in a repository's queue now."""
         done = Reaped(target.name)
+        self._reap(target, done)
+        return done
+
+    def try_reap(self, target: ReclaimTarget) -> Reaped:
+        """Do the same, and say in the result what was in the way: others need not wait for this one."""
+        done = Reaped(target.name)
+        try:
+            self._reap(target, done)
+        except EbbtideError as broken:
+            done.stopped = str(broken)
+        return done
+
+    def _reap(self, target: ReclaimTarget, done: Reaped) -> None:
         self._catalog.tidy_queue(target, self._options.remember)
         while self.reap_batch(target, done):
             pass
-        return done
 
     def reap_batch(self, target: ReclaimTarget, done: Reaped) -> bool:
         """Do one batch; False if there was none, or nothing of it could be done: a store that is down."""
