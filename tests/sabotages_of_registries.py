@@ -38,6 +38,27 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         UNIT,
     ),
     (
+        "a pod list that names nothing is believed",
+        "registry/running.py",
+        "if not found and not failed and lists == [_KUBERNETES]:",
+        "if False:",
+        UNIT,
+    ),
+    (
+        "a file of running images is never old",
+        "registry/pods.py",
+        "replace(found, scanned_at=clock() - age)",
+        "found",
+        UNIT,
+    ),
+    (
+        "a pinned manifest loses its names",
+        "registry/terms.py",
+        "terms if terms is not None and terms.copied and terms.pinned else None",
+        "None",
+        UNIT,
+    ),
+    (
         "a registry is not judged again before a wave",
         "registry/purge/target.py",
         'found = plan.join(now, ["address", "tag"]).where(differs)',
