@@ -97,7 +97,7 @@ def test_a_missing_file_stops_the_purge(tmp_path):
 
 @pytest.mark.parametrize("hours", [0, 30])
 def test_a_file_without_a_time_is_as_old_as_it_was_written(tmp_path, hours):
-    """Nobody writes the time into pod lists, and a file that nobody renewed must not pass for what runs today."""
+    """Pod lists have no time, and a file that nobody renewed must not pass for what runs today."""
     file = tmp_path / "pods.json"
     file.write_text(json.dumps({"items": [pod("a:1")]}), encoding="utf-8")
     written = (system_clock() - timedelta(hours=hours)).timestamp()
