@@ -71,9 +71,10 @@ def plan_registry(
     looker = looker_of(shop, spark, on_progress)
 
     def renew(found: DataFrame) -> int:
-        marks = list(renewed_marks(found, dated.policies, now))
-        shop.records.put_marks(shop.uid, marks, SYSTEM, FOUND_RUNNING)
-        return len(marks)
+        renewals = list(renewed_marks(found, dated.policies, now))
+        seen = {before.target.key: before.assigned for before, _ in renewals}
+        shop.records.put_marks(shop.uid, [after for _, after in renewals], SYSTEM, FOUND_RUNNING, seen)
+        return len(renewals)
 
     def probe(repositories: list[str]) -> dict[str, Capabilities]:
         with shop.opened() as registry:
