@@ -49,7 +49,7 @@ def target(number: int) -> Target:
 
 
 def test_requirement_10_0_the_log_says_what_a_scan_had_copied(records):
-    """Of what nobody has marked, the values before are those that it got when a scan first saw it."""
+    """Of what nobody has marked, the values before are the scan's, and a pinned tag keeps their policy."""
     copied = Assigned("Default", parse_instant("2018-01-06"), can_delete_prior=True, recycle=True)
     seen = {TAG.key: copied, MANIFEST.key: copied}
     first = records.change_mark(UID, TAG, pinning(), "alice", "pin", seen)
@@ -59,6 +59,7 @@ def test_requirement_10_0_the_log_says_what_a_scan_had_copied(records):
     entries = {entry.what: entry.before for entry in records.log(UID)}
 
     assert (copied, NEVER) == (first.before.assigned, second.before.assigned.expires_at)
+    assert replace(copied, expires_at=NEVER, can_delete_prior=False) == first.after.assigned
     assert (None, None) == (pending.before, entries["check"])
     assert "2018-01-06T00:00:00Z" == entries["pin"]["expires_at"] == entries["found running"]["expires_at"]
 

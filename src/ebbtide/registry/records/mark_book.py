@@ -66,7 +66,7 @@ class MarkBook(RecordsPart):
         """
         deed = Deed(uid, by, LogKind.IMAGE, str(target), what)
         with self._doing(deed, Role.IMAGE_WRITER) as connection:
-            edits = self._operations(connection, uid, [target], operation)
+            edits = self._operations(connection, uid, [target], operation, seen)
             [change] = self._make(connection, deed, edits, seen)
         return change
 
@@ -94,11 +94,18 @@ class MarkBook(RecordsPart):
         return change
 
     def _operations(
-        self, connection: Connection, uid: str, targets: Iterable[Target], operation: Operation
+        self,
+        connection: Connection,
+        uid: str,
+        targets: Iterable[Target],
+        operation: Operation,
+        seen: Seen = _NOTHING,
     ) -> Edits:
         policies, now = read_stored(connection, uid).policies, self._clock()
         for target in targets:
-            yield target, _by(operation, target, policies, now)
+            # What a manifest got for having lost its tags is not meant for the day when it has some again.
+            begun = Mark(target, seen.get(target.key, Assigned()) if target.tag else Assigned())
+            yield target, _by(operation, begun, policies, now)
 
     def _make(
         self, connection: Connection, deed: Deed, edits: Edits, seen: Seen = _NOTHING
@@ -148,13 +155,13 @@ def _always(mark: Mark | None) -> Edit:
     return lambda _: mark
 
 
-def _by(operation: Operation, target: Target, policies: Policies, now: datetime) -> Edit:
-    return lambda before: operation(_on(before, target), policies, now)
+def _by(operation: Operation, begun: Mark, policies: Policies, now: datetime) -> Edit:
+    return lambda before: operation(_on(before, begun), policies, now)
 
 
-def _on(before: Mark | None, target: Target) -> Mark:
-    """Give the mark that is there, as one on what a tag stands for now, or an empty one."""
-    return Mark(target) if before is None else replace(before, target=target)
+def _on(before: Mark | None, begun: Mark) -> Mark:
+    """Give the mark that is there, as one on what a tag stands for now, or the one to begin with."""
+    return begun if before is None else replace(before, target=begun.target)
 
 
 def _change(
