@@ -38,6 +38,13 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         UNIT,
     ),
     (
+        "a scan of one repository dates what it finds by itself",
+        "registry/inventory/scanning.py",
+        "times = {} if scope.whole else dict(scanned)",
+        "times = {} if scope.whole else scanned",
+        UNIT,
+    ),
+    (
         "a pod list that names nothing is believed",
         "registry/running.py",
         "if not found and not failed and lists == [_KUBERNETES]:",
