@@ -40,7 +40,7 @@ def image(letter, *tags, repository="app", children=(), subject=None, **fields):
 def judged(*images, now, policies=None, running=None, **options):
     """Judge a registry: judgements by ``app:v1`` or ``app@a``."""
     items = [read_image(line, f"image {number}") for number, line in enumerate(images, 1)]
-    check_images(items, "images")
+    check_images(("images", one) for one in items)
     found = judge(
         read_policies(policies),
         items,

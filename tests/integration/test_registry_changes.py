@@ -125,8 +125,9 @@ def test_scenario_4_2_and_what_rules_are_about_an_image(place):
     assert any("b: no assign rule matches" in rule for rule in found["rules"])
 
 
-def test_scenario_3_0_and_requirement_9_0_deletes_by_hand_respect_pins(place):
+def test_scenario_3_0_and_requirement_9_0_deletes_by_hand_respect_pins(place, monkeypatch):
     """A pinned image refuses a delete by name and by age, the log says who asked, and nothing else goes."""
+    monkeypatch.setenv("EBBTIDE_USER", "pia")
     place.policies(
         {
             "policies": [{"name": "Default", "days": 500}, {"name": "Short", "days": 1}],
@@ -144,11 +145,16 @@ def test_scenario_3_0_and_requirement_9_0_deletes_by_hand_respect_pins(place):
     log = place.ebb.lines("image", "log", place.target, f"{APP}:v1")
     older = ("image", "delete", place.target, "--older-than", "3d", "--tag", "build-.*|v1", "--yes")
     place.ebb(*older, now=LATER)
+    place.ebb("image", "delete", place.ref(f"{APP}:other"), *ALL, now=LATER)
+    done = place.ebb.lines("image", "log", place.target)
+    of_other = place.ebb.lines("image", "log", place.target, f"{APP}:other")
 
     assert "must not be deleted" in said
+    assert ["pia", "pia"] == [row["by"] for row in done if row["kind"] == "purge"]
+    assert [("pia", True)] == [(row["by"], row["what"].startswith("delete (run")) for row in of_other]
     assert "pinned until 2026-06-30" in log[0]["refused"]
     # What has expired is the purge's, and not taken along by who deletes something else.
-    assert {"v1", "build-2", "other", "expired"} == set(place.tags())
+    assert {"v1", "build-2", "expired"} == set(place.tags())
 
 
 @pytest.fixture

@@ -26,8 +26,11 @@ Master = Annotated[str | None, typer.Option("--master", help="Spark master, e.g.
 
 def out() -> Console:
     """Give the console for results; off a terminal lines are as long as they need to be."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=240, no_color=True)
+    # Without emoji: `team/app:one: pinned` has a tag in it, and no picture.
+    console = Console(highlight=False, emoji=False)
+    if console.is_terminal:
+        return console
+    return Console(highlight=False, emoji=False, width=240, no_color=True)
 
 
 def print_json(value: Any) -> None:

@@ -10,11 +10,13 @@ import typer
 
 from ebbtide.cli.console import print_json, safe, say
 from ebbtide.cli.state import State
+from ebbtide.errors import MetadataError, NotFound
 from ebbtide.ledger.actors import current_user
 from ebbtide.registry.client.address import registry_uid
 from ebbtide.registry.client.image_ref import ImageRef, image_ref
 from ebbtide.registry.records.marking import Operation
 from ebbtide.registry.records.model import Mark, Target
+from ebbtide.rules.images.policy import Assigned
 
 Ref = Annotated[
     str,
@@ -34,7 +36,8 @@ def change_image(
     if manifest:
         target = replace(target, tag="")
     uid = registry_uid(image.registry)
-    change = state.image_records.change_mark(uid, target, operation, current_user(), what)
+    seen = _seen(state, image, target)
+    change = state.image_records.change_mark(uid, target, operation, current_user(), what, seen)
     before, after = (_plain(mark) for mark in (change.before, change.after))
     if as_json:
         answer = {"registry": image.registry, "image": str(target), "digest": target.digest, "what": what}
@@ -49,6 +52,19 @@ def find_image(state: State, image: ImageRef) -> Target:
     with state.registry_shop(image.registry).opened() as registry:
         found = registry.resolve(image.repository, image.reference)
     return Target(image.repository, image.tag, found.digest)
+
+
+def _seen(state: State, image: ImageRef, target: Target) -> dict[tuple[str, str, str], Assigned]:
+    """Find what the last scan copied onto an image, so that the log can say what it had before."""
+    from ebbtide.registry.purge.known import known  # noqa: PLC0415 (Arrow takes a while to load)
+
+    shop = state.registry_shop(image.registry)
+    try:
+        found = known(shop.records, shop.root, shop.uid, image.registry).copied(target)
+    except (NotFound, MetadataError):
+        # Nobody has scanned it, or the scan is lost: a change must not wait for that.
+        return {}
+    return {} if found is None else {target.key: found}
 
 
 def _plain(mark: Mark | None) -> dict[str, Any] | None:

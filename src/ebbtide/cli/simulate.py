@@ -133,7 +133,7 @@ def registry(
 def read_text(name: str) -> str:
     """Read a text file, or standard input."""
     try:
-        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8-sig")
     except OSError as broken:
         raise BadInput(f"{name} cannot be read: {broken.strerror}", fix="check the path") from None
     except UnicodeDecodeError:

@@ -35,9 +35,9 @@ _NEVER = "never"
 
 def read_lines(text: str, name: str) -> list[Image]:
     """Read JSON lines; empty ones are passed over."""
-    found = [read_image(data, where) for where, data in json_lines(text, name)]
-    check_images(found, name)
-    return found
+    found = [(where, read_image(data, where)) for where, data in json_lines(text, name)]
+    check_images(found)
+    return [image for _, image in found]
 
 
 def read_image(data: Any, where: str) -> Image:
@@ -60,19 +60,24 @@ def read_image(data: Any, where: str) -> Image:
     )
 
 
-def check_images(images: Iterable[Image], where: str) -> None:
-    """Refuse a manifest that is given twice, and a tag that names two: nobody could tell which is meant."""
-    manifests, tags = set[tuple[str, str]](), set[tuple[str, str]]()
-    for image in images:
-        if (image.repository, image.digest) in manifests:
-            found = f"{where}: {image.repository}@{image.digest} is there twice"
-            raise WorldError(found, fix="write one line for each manifest, with all its tags")
-        manifests.add((image.repository, image.digest))
+def check_images(images: Iterable[tuple[str, Image]]) -> None:
+    """
+    Refuse a manifest that is given twice, and a tag that names two: nobody could tell which is meant.
+
+    Each image comes with the place where it stands, and an error names both places.
+    """
+    seen: dict[str, str] = {}
+    for where, image in images:
+        _check_once(seen, f"{image.repository}@{image.digest}", where, "write one line for each manifest")
         for tag in image.tags:
-            if (image.repository, tag.name) in tags:
-                found = f"{where}: {image.repository}:{tag.name} is there twice"
-                raise WorldError(found, fix="a tag names one manifest: remove it from the other")
-            tags.add((image.repository, tag.name))
+            fix = "a tag names one manifest: remove it from the other"
+            _check_once(seen, f"{image.repository}:{tag.name}", where, fix)
+
+
+def _check_once(seen: dict[str, str], name: str, where: str, fix: str) -> None:
+    if name in seen:
+        raise WorldError(f"{where}: {name} is there twice", why=f"it is also in {seen[name]}", fix=fix)
+    seen[name] = where
 
 
 def plain_judgement(judgement: Judgement) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import httpx
 from ebbtide.errors import SafetyStop
 from ebbtide.registry.model import Running
 from ebbtide.registry.running import read_running, running_of
-from ebbtide.rules.instant import Clock, format_instant
+from ebbtide.rules.instant import Clock, format_instant, system_clock
 
 TOKEN, CERTIFICATE = "EBBTIDE_KUBERNETES_TOKEN", "EBBTIDE_KUBERNETES_CA"
 _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -25,10 +27,20 @@ def running_from(source: str, clock: Clock) -> Running:
     if source.startswith(("http://", "https://")):
         return live_running(source, clock)
     try:
-        text = Path(source).read_text(encoding="utf-8")
+        text = Path(source).read_text(encoding="utf-8-sig")
+        age = _age(Path(source))
     except (OSError, UnicodeDecodeError) as broken:
         raise _failed(f"{source} cannot be read: {broken}") from None
-    return read_running(text, source)
+    found = read_running(text, source)
+    # kubectl writes no time. A scan is at least as old as its file: without this, a file that nobody has
+    # renewed for weeks would pass for what runs today.
+    return found if found.scanned_at else replace(found, scanned_at=clock() - age)
+
+
+def _age(file: Path) -> timedelta:
+    """Give how long ago a file was written, by the machine's clock and to the minute."""
+    age = system_clock() - datetime.fromtimestamp(file.stat().st_mtime, UTC)
+    return timedelta(minutes=max(age // timedelta(minutes=1), 0))
 
 
 def live_running(url: str, clock: Clock, environment: Mapping[str, str] | None = None) -> Running:

@@ -63,8 +63,9 @@ def registry_case(data: dict[str, Any], where: str) -> Case:
     lines = data.get("images")
     if not isinstance(lines, list):
         raise WorldError(f"{label}: images is not a list", fix='write "images": [{"repository": ...}, ...]')
-    images = [read_image(line, f"{label}, image {number}") for number, line in enumerate(lines, 1)]
-    check_images(images, label)
+    places = [f"{label}, image {number}" for number in range(1, len(lines) + 1)]
+    images = [read_image(line, where) for line, where in zip(lines, places, strict=True)]
+    check_images(zip(places, images, strict=True))
     given = data.get("running")
     return Case(
         str(data.get("name", "unnamed")),

@@ -10,7 +10,10 @@ from ebbtide.registry.model import Reference
 _SCHEME = re.compile(r"[a-z][a-z0-9.+-]*://")
 _DIGEST = re.compile(r"[a-z0-9]+(?:[+._-][a-z0-9]+)*:[A-Za-z0-9=_-]+")
 _BARE_DIGEST = re.compile(r"(?:sha256|sha384|sha512|blake3):[A-Za-z0-9=_-]+")
-_REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*")
+_HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*)(?::[0-9]+)?"
+_PART = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+_REPOSITORY = re.compile(rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*")
+"""Only a port may follow a colon here: ``app:v1:v2`` would otherwise be a repository that nobody has."""
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _LATEST = "latest"
 _HUB = "library/"

@@ -6,8 +6,9 @@ that has ended may be started again. What makes pods (deployments, cron jobs and
 too, so that images count of which nothing runs at the moment.
 
 A table may say when the scan was made (`scanned_at`) and that it failed (`failed`: true, or why). A pod list
-that ends in the middle (`continue`) is a scan that failed. An empty file is refused: a scan that wrote
-nothing is not one that found nothing, which is written ``[]``.
+that ends in the middle (`continue`) is a scan that failed, and so is one that names no image at all: every
+cluster runs something, and kubectl prints an empty list where it was not allowed to look. An empty file is
+refused: a scan that wrote nothing is not one that found nothing, which is written ``[]``.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from ebbtide.errors import WorldError
+from ebbtide.errors import PolicyError, WorldError
 from ebbtide.registry.model import Reference, Running
 from ebbtide.registry.references import is_digest, read_reference
-from ebbtide.rules.documents import nearest
+from ebbtide.rules.documents import nearest, unique_pairs
 from ebbtide.rules.lines import moment_field
 
 _LISTS = ("images", "running", "references", "items", "pods")
@@ -28,6 +29,8 @@ _ENTRY = ("image", "imageID", "image_id", "reference", "repository", "tag", "dig
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 _STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 _TEMPLATES = ("template", "jobTemplate")
+_KUBERNETES = "items"
+"""Only lists of Kubernetes call what they hold so."""
 _FIX = 'write ["team/app:v1", ...], a line for each image, or what kubectl get pods -A -o json prints'
 
 
@@ -39,7 +42,9 @@ def read_running(text: str, name: str) -> Running:
     if text.lstrip()[0] not in "[{":
         return Running(tuple(_of_lines(text, name)))
     try:
-        return running_of(json.loads(text), name)
+        return running_of(json.loads(text, object_pairs_hook=unique_pairs), name)
+    except PolicyError as twice:
+        raise WorldError(f"{name}: {twice.what}", why=twice.why, fix=twice.fix) from None
     except (ValueError, RecursionError) as broken:
         raise WorldError(f"{name} is not JSON: {broken}", fix=_FIX) from None
 
@@ -60,6 +65,8 @@ def running_of(data: Any, name: str) -> Running:
     if len(lists) != 1 and not failed:
         raise WorldError(f"{name} has no list of what runs, or several", fix=_FIX)
     found = [one for field in lists for one in _of_list(data[field], f"{name}: {field}")]
+    if not found and not failed and lists == [_KUBERNETES]:
+        failed = "its pod list names no image"
     return Running(tuple(found), moment_field(name, "scanned_at", data.get("scanned_at")), failed)
 
 
@@ -98,7 +105,11 @@ def _of_list(data: Any, name: str) -> Iterator[Reference]:
 
 
 def _of_pod(pod: dict[str, Any], where: str) -> Iterator[Reference]:
-    """Name what a pod runs, or what makes pods: by its specification, and by the status of its containers."""
+    """
+    Name what a pod runs, or what makes pods: by its specification, and by the status of its containers.
+
+    An image may also be mounted as a volume, which no container names.
+    """
     bodies = [(body, _CONTAINERS, "spec") for body in _specifications(pod)]
     for body, names, part in (*bodies, (pod.get("status") or {}, _STATUSES, "status")):
         for container in [one for name in names for one in _tables(body, name, f"{where}: {part}")]:
@@ -106,6 +117,11 @@ def _of_pod(pod: dict[str, Any], where: str) -> Iterator[Reference]:
                 # A container that has not started has no imageID yet.
                 if container.get(field):
                     yield read_reference(str(container[field]), f"{where}: {field}")
+    for body, _, part in bodies:
+        for volume in _tables(body, "volumes", f"{where}: {part}"):
+            image = volume.get("image")
+            if isinstance(image, dict) and image.get("reference"):
+                yield read_reference(str(image["reference"]), f"{where}: volume")
 
 
 def _specifications(item: dict[str, Any]) -> Iterator[Any]:
@@ -121,7 +137,7 @@ def _specifications(item: dict[str, Any]) -> Iterator[Any]:
 def _tables(body: Any, name: str, where: str) -> list[dict[str, Any]]:
     found = (body.get(name) if isinstance(body, dict) else body) or []
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
-        raise WorldError(f"{where}: {name} is not a list of containers", fix=_FIX)
+        raise WorldError(f"{where}: {name} is not a list of tables", fix=_FIX)
     return found
 
 

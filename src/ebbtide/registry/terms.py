@@ -2,8 +2,9 @@
 What a tag or a manifest says of itself: until when it stays, by which policy, and whether that is a pin.
 
 Values that were assigned rule, whatever the policies say today. Of a tag they are its own or, if it has none,
-its manifest's. A date that had come before the tag was moved belongs to what the tag named before: the policy
-counts anew from the move. Without values a tag gets its policy from the rules, counted from the move.
+its manifest's; and a pin on its manifest keeps it too, as a pinned image must not lose its names. A date that
+had come before the tag was moved belongs to what the tag named before: the policy counts anew from the move.
+Without values a tag gets its policy from the rules, counted from the move.
 
 Where nobody saw the move, the first sight of the tag stands for it. It is never earlier, so what counts from
 it ends later; and a date that had come before it is taken for spent, which can only make the tag stay longer.
@@ -48,9 +49,11 @@ class Terms:
 
 def tag_terms(image: Image, tag: Tag, policies: Policies) -> Terms:
     """Give the terms of a tag."""
-    terms = assigned_terms(tag.assigned, tag.clock, policies)
+    terms, pin = assigned_terms(tag.assigned, tag.clock, policies), _pin(image, policies)
     if terms is None and not _is(image.assigned.policy, UNTAGGED):
         terms = assigned_terms(image.assigned, tag.clock, policies)
+    if terms is not None and pin is not None and (pin.lapse, pin.pinned) > (terms.lapse, terms.pinned):
+        terms = pin
     if terms is not None and terms.pinned:
         return terms
     return (
@@ -84,7 +87,12 @@ def manifest_terms(image: Image, policies: Policies, *, child: bool, referrer: b
 def asked_tag_terms(image: Image, tag: Tag, policies: Policies, now: datetime) -> Terms:
     """Give the terms of a tag, which lapse now if somebody asks to delete it or its manifest."""
     terms = tag_terms(image, tag, policies)
-    return _hastened(terms, now) if tag.delete_requested or image.delete_requested else terms
+    if not (tag.delete_requested or image.delete_requested):
+        return terms
+    pin = _pin(image, policies)
+    if pin is not None and not terms.pinned and pin.lapse > now:
+        return pin
+    return _hastened(terms, now)
 
 
 def asked_manifest_terms(
@@ -131,6 +139,12 @@ def counted(policy: Policy, since: datetime | None) -> Terms:
         return Terms(NEVER, policy.name, pinned, policy.recycle, UNKNOWN_TIME)
     lapse = NEVER if since is None else policy.expires(since)
     return Terms(lapse, policy.name, pinned, policy.recycle)
+
+
+def _pin(image: Image, policies: Policies) -> Terms | None:
+    """Give the pin that was put on a manifest itself, with its own values; None if there is none."""
+    terms = assigned_terms(image.assigned, None, policies)
+    return terms if terms is not None and terms.copied and terms.pinned else None
 
 
 def _unknown_policy(name: str) -> Terms:

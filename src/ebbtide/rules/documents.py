@@ -58,7 +58,8 @@ def nearest(word: str, choices: Mapping[str, object] | list[str] | tuple[str, ..
     return f"did you mean {close[0]!r}?" if close else f"use one of: {', '.join(sorted(names))}"
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Make a table of a JSON object, and refuse a key that is given twice."""
     seen: dict[str, Any] = {}
     for key, value in pairs:
         if key in seen:
@@ -80,7 +81,7 @@ def _yaml_mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[str, 
         (str(loader.construct_object(k, deep=True)), loader.construct_object(v, deep=True))
         for k, v in node.value
     ]
-    return _unique(pairs)
+    return unique_pairs(pairs)
 
 
 _UniqueLoader.add_constructor("tag:yaml.org,2002:map", _yaml_mapping)
@@ -91,7 +92,7 @@ _UniqueLoader.yaml_implicit_resolvers = {
 
 
 def _json(text: str) -> Any:
-    return json.loads(text, object_pairs_hook=_unique)
+    return json.loads(text, object_pairs_hook=unique_pairs)
 
 
 def _yaml(text: str) -> Any:

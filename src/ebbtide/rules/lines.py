@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from ebbtide.errors import BadInput, WorldError
+from ebbtide.errors import BadInput, PolicyError, WorldError
+from ebbtide.rules.documents import unique_pairs
 from ebbtide.rules.instant import parse_instant
 
 
@@ -17,7 +18,9 @@ def json_lines(text: str, name: str) -> Iterator[tuple[str, Any]]:
         if line.strip():
             where = f"{name}, line {number}"
             try:
-                data = json.loads(line)
+                data = json.loads(line, object_pairs_hook=unique_pairs)
+            except PolicyError as twice:
+                raise WorldError(f"{where}: {twice.what}", why=twice.why, fix=twice.fix) from None
             except (ValueError, RecursionError) as broken:
                 fix = "write one JSON object a line"
                 raise WorldError(f"{where} is not JSON: {broken}", fix=fix) from None

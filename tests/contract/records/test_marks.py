@@ -48,6 +48,22 @@ def target(number: int) -> Target:
     return Target(f"team/app{number % 7}", f"v{number}", f"sha256:{number:064x}")
 
 
+def test_requirement_10_0_the_log_says_what_a_scan_had_copied(records):
+    """Of what nobody has marked, the values before are the scan's, and a pinned tag keeps their policy."""
+    copied = Assigned("Default", parse_instant("2018-01-06"), can_delete_prior=True, recycle=True)
+    seen = {TAG.key: copied, MANIFEST.key: copied}
+    first = records.change_mark(UID, TAG, pinning(), "alice", "pin", seen)
+    second = records.change_mark(UID, TAG, unpinning, "bob", "unpin", seen)
+    pending = records.change_mark(UID, MANIFEST, quarantining(QuarantineState.PENDING), "bob", "check", seen)
+    records.put_marks(UID, [Mark(target(1), copied)], "system", "found running", {target(1).key: copied})
+    entries = {entry.what: entry.before for entry in records.log(UID)}
+
+    assert (copied, NEVER) == (first.before.assigned, second.before.assigned.expires_at)
+    assert replace(copied, expires_at=NEVER, can_delete_prior=False) == first.after.assigned
+    assert (None, None) == (pending.before, entries["check"])
+    assert "2018-01-06T00:00:00Z" == entries["pin"]["expires_at"] == entries["found running"]["expires_at"]
+
+
 def test_requirement_1_0_an_expiration_date_is_on_the_tag_or_the_manifest(records):
     """A tag and its manifest each have a date of their own; what nobody marked has none."""
     records.change_mark(UID, TAG, assigning("Default"), "alice", "assign Default")

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from ebbtide.cli.console import safe, say
 from ebbtide.cli.main import COMMANDS, run
 
 
@@ -135,3 +136,10 @@ def test_init_does_not_overwrite(lake, capsys):
     """A folder that is set up is left alone."""
     assert 2 == run(["init"])
     assert "already there" in capsys.readouterr().err
+
+
+def test_a_tag_is_no_picture(capsys):
+    """Names are printed as they are, also those that some libraries take for emoji."""
+    say(f"{safe('team/app:one')}: pinned")
+
+    assert "team/app:one: pinned\n" == capsys.readouterr().out

@@ -24,10 +24,14 @@ from ebbtide.rules.images.patterns import glob, tag_pattern
         ("app-?", "app-1", True),
         ("app-[ab]", "app-c", False),
         ("Team/*", "team/app", False),
+        ("**/app", "app", True),
+        ("**/app", "team/sub/app", True),
+        ("**/app", "my-app", False),
+        ("team/**", "team/sub/app", True),
     ],
 )
 def test_a_glob_is_about_the_whole_name(pattern, repository, expected):
-    """A star takes slashes too, nothing else is taken for more than it says, and case counts."""
+    """A star takes slashes too, folders may be none, nothing else means more than it says; case counts."""
     assert expected == glob("here", pattern).matches(repository)
 
 

@@ -133,15 +133,16 @@ def test_a_line_that_cannot_be_used_is_refused(fields, words):
     [
         ('{"repository": "a", "digest": "sha256:aa"}\n\n{', "line 3 is not JSON"),
         ("5", "line 1 is 5"),
-        ('{"repository": "a", "digest": "sha256:aa"}\n' * 2, "a@sha256:aa is there twice"),
+        ('{"repository": "a", "digest": "sha256:aa"}\n' * 2, "line 2: a@sha256:aa is there twice"),
+        ('{"repository": "a", "digest": "sha256:aa", "policy": "A", "policy": "B"}', "line 1: 'policy' is"),
         (
             "\n".join(f'{{"repository": "a", "digest": "sha256:{one}", "tags": ["x"]}}' for one in "ab"),
-            "a:x is there twice",
+            "line 2: a:x is there twice",
         ),
     ],
 )
 def test_an_error_names_the_line(text, words):
-    """A line that is no JSON is named by its number, and what is there twice by its name."""
+    """A line that is no JSON is named by its number, and so is what is there twice, whatever it is."""
     with pytest.raises(WorldError, match=re.escape(words)):
         read_lines(text, "images.jsonl")
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from ebbtide.errors import SafetyStop
-from ebbtide.registry.model import Reference
+from ebbtide.registry.holding import scan_doubt
+from ebbtide.registry.model import OLDEST_SCAN, Reference
 from ebbtide.registry.pods import TOKEN, live_running, running_from
-from ebbtide.rules.instant import parse_instant
+from ebbtide.rules.instant import parse_instant, system_clock
 
 NOW = parse_instant("2018-02-02")
 
@@ -90,3 +93,26 @@ def test_a_missing_file_stops_the_purge(tmp_path):
     """A file of running images that is not there is no empty list."""
     with pytest.raises(SafetyStop):
         running_from(str(tmp_path / "pods.json"), lambda: NOW)
+
+
+@pytest.mark.parametrize("hours", [0, 30])
+def test_a_file_without_a_time_is_as_old_as_it_was_written(tmp_path, hours):
+    """Pod lists have no time, and a file that nobody renewed must not pass for what runs today."""
+    file = tmp_path / "pods.json"
+    file.write_text(json.dumps({"items": [pod("a:1")]}), encoding="utf-8")
+    written = (system_clock() - timedelta(hours=hours)).timestamp()
+    os.utime(file, (written, written))
+
+    found = running_from(str(file), lambda: NOW)
+
+    assert (Reference("a", "1"),) == found.references
+    assert NOW - timedelta(hours=hours) == found.scanned_at
+    assert bool(hours) == bool(scan_doubt(found, NOW, OLDEST_SCAN))
+
+
+def test_a_file_that_says_when_it_was_made_is_believed(tmp_path):
+    """The time in a table counts, whenever its file was written; a byte order mark is no text."""
+    file = tmp_path / "running.json"
+    file.write_text('{"images": ["a:1"], "scanned_at": "2018-01-01"}', encoding="utf-8-sig")
+
+    assert parse_instant("2018-01-01") == running_from(str(file), lambda: NOW).scanned_at

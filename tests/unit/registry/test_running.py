@@ -25,6 +25,7 @@ A = f"sha256:{'a' * 64}"
         (f"team/app:v1@{A}", Reference("team/app", "v1", A)),
         ("host:5000/app", Reference("host:5000/app", "latest")),
         ("host:5000/app:v1", Reference("host:5000/app", "v1")),
+        ("[::1]:5000/app:v1", Reference("[::1]:5000/app", "v1")),
         (f"docker-pullable://host/app@{A}", Reference("host/app", None, A)),
         (f"docker://{A}", Reference(None, None, A)),
         (A, Reference(None, None, A)),
@@ -36,7 +37,21 @@ def test_a_reference_is_taken_apart(text, expected):
 
 
 @pytest.mark.parametrize(
-    "text", ["", ":v1", "app:", "app@", "app@x", "app:v 1", "a b", "@sha256:aa", "app:-v"]
+    "text",
+    [
+        "",
+        ":v1",
+        "app:",
+        "app@",
+        "app@x",
+        "app:v 1",
+        "a b",
+        "@sha256:aa",
+        "app:-v",
+        "app:v1:v2",
+        "a:b/c",
+        "a//b",
+    ],
 )
 def test_what_is_no_reference_is_refused(text):
     """A name that is not understood stops the run: what it names would not be protected."""
@@ -52,6 +67,7 @@ def test_what_is_no_reference_is_refused(text):
         ("registry.example.com/team/app", "team/app"),
         ("host:5000/app", "app"),
         ("localhost/app", "app"),
+        ("[::1]:5000/app", "app"),
         ("docker.io/library/nginx", "nginx"),
         ("library/nginx", "nginx"),
     ],
@@ -69,6 +85,7 @@ def pod_list(**more):
             "containers": [{"name": "web", "image": "host/app:v1"}],
             "initContainers": [{"name": "init", "image": "host/init:v2"}],
             "ephemeralContainers": [{"name": "look", "image": "host/debug"}],
+            "volumes": [{"image": {"reference": "host/model:v3"}}, {"emptyDir": {}}, {"image": {}}],
         },
         "status": {
             "phase": "Succeeded",
@@ -82,7 +99,7 @@ def pod_list(**more):
 
 
 def test_a_pod_list_names_images_and_digests():
-    """Of every container, whatever its kind and the pod's phase, the image and the digest count."""
+    """Of every container image and digest count, whatever the pod's phase, and images of volumes too."""
     found = read_running(json.dumps(pod_list()), "pods.json")
 
     assert {
@@ -93,6 +110,7 @@ def test_a_pod_list_names_images_and_digests():
         Reference(None, None, "sha256:cc"),
         Reference("host/debug", None, "sha256:dd"),
         Reference("host/next", "v1"),
+        Reference("host/model", "v3"),
     } == set(found.references)
     assert ("", None) == (found.failed, found.scanned_at)
 
@@ -126,9 +144,19 @@ def test_a_scan_says_when_and_how_it_went():
     assert read_running(json.dumps(pod_list(metadata={"continue": "abc"})), "r").failed
 
 
+@pytest.mark.parametrize("items", [[], [{"kind": "Service", "spec": {"ports": []}}]])
+def test_a_pod_list_without_an_image_is_a_scan_that_failed(items):
+    """What kubectl prints where it may not look is no proof that nothing runs; a plain empty list is one."""
+    empty = {"apiVersion": "v1", "kind": "List", "items": items, "metadata": {"resourceVersion": ""}}
+
+    assert "its pod list names no image" == read_running(json.dumps(empty), "pods.json").failed
+    assert "" == read_running("[]", "running.json").failed
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
+        ('{"failed": true, "failed": false, "images": []}', "'failed' is given twice"),
         ("", "is empty"),
         (" \n", "is empty"),
         ("[", "is not JSON"),
@@ -142,7 +170,7 @@ def test_a_scan_says_when_and_how_it_went():
         ("[{}]", "entry 1"),
         ('[{"tag": "v1"}]', "names no image"),
         ('[{"imge": "app"}]', "entry 1: 'imge'"),
-        ('[{"spec": {"containers": 5}}]', "not a list of containers"),
+        ('[{"spec": {"containers": 5}}]', "not a list of tables"),
         ("app:v1\na b\n", "line 2"),
     ],
 )

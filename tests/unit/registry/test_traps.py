@@ -77,6 +77,20 @@ def test_trap_02_protection_goes_down(holder):
     assert len(world) + 2 == len(going(*[{**one, "quarantine": None} for one in plain(world)]))
 
 
+def test_trap_02_a_pinned_manifest_keeps_its_names():
+    """A pin on a digest keeps its tags until its date, though they got other values when they were seen."""
+    copied = {"policy": "Default", "expires_at": "2018-01-06", "can_delete_prior": True}
+    later = {"policy": "Default", "expires_at": "2018-06-01", "can_delete_prior": True}
+    world = [image("a", tag("v1", OLD, **copied), tag("v2", OLD, **later), **PIN, expires_at="2018-04-01")]
+    asked = [{**world[0], "tags": [{**one, "delete_requested": True} for one in world[0]["tags"]]}]
+
+    assert set() == going(*world)
+    assert ("pinned until 2018-04-01T00:00:00Z",) == judged(*world, now=NOW)["app:v1"].held_by
+    assert {"app:v1": "refuse", "app:v2": "refuse", "app@a": "keep"} == decisions(*asked, now=NOW)
+    assert {"app:v1"} == going(*world, now="2018-04-01")
+    assert {"app:v1", "app:v2", "app@a"} == going(*asked, now="2018-04-01")
+
+
 def plain(world):
     """Take all assigned values off the tags of a world."""
     return [

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as ds
 import pytest
 from tests.services.image_kit import push_image, push_index
 
 from ebbtide.errors import MetadataError
 from ebbtide.registry.base import RegistrySpec
 from ebbtide.registry.client.image_layout import ImageLayout
+from ebbtide.registry.inventory.columns import EVENTS
 from ebbtide.registry.inventory.scanning import Scanned, scan
 from ebbtide.registry.inventory.snapshots import read_snapshot
 from ebbtide.registry.inventory.steps import Limits
 from ebbtide.rules.images.policies import Policies
 from ebbtide.rules.instant import parse_instant
+from ebbtide.tables.files import write_rows
 
 NOW = parse_instant("2026-01-01")
 NO_SPARK: Any = None
@@ -29,12 +33,18 @@ def layout(tmp_path: Path) -> ImageLayout:
     return ImageLayout(RegistrySpec(f"oci-layout:{tmp_path / 'layouts'}"))
 
 
-def scanned(layout: ImageLayout, folder: Path, few: int, **options: Any) -> Scanned:
+def scanned(layout: ImageLayout, folder: Path, few: int, *, now: datetime = NOW, **options: Any) -> Scanned:
     """Scan without Spark."""
     limits = Limits(few=few)
     return scan(
-        NO_SPARK, layout.spec, folder, policies=Policies(), clock=lambda: NOW, limits=limits, **options
+        NO_SPARK, layout.spec, folder, policies=Policies(), clock=lambda: now, limits=limits, **options
     )
+
+
+def moves(done: Scanned) -> dict[str, datetime | None]:
+    """Read when each tag was moved."""
+    rows = ds.dataset(done.folder / "tags", format="parquet").to_table().to_pylist()
+    return {row["tag"]: row["moved_at"] for row in rows}
 
 
 def push_tags(layout: ImageLayout) -> None:
@@ -93,3 +103,25 @@ def test_a_snapshot_that_was_changed_is_not_believed(layout: ImageLayout, tmp_pa
     file.unlink()
     with pytest.raises(MetadataError, match="tags has 0 rows, and 4 were written"):
         scanned(layout, tmp_path / "third", few=10, earlier=first.snapshot)
+
+
+def test_a_scan_of_one_repository_dates_it_by_the_scan_before(layout: ImageLayout, tmp_path: Path):
+    """What its first scan finds was moved nobody knows when, and what comes later when that was told."""
+    push_image(layout, "app", ["v1"])
+    first = scanned(layout, tmp_path / "first", few=9, repositories=["app"])
+    newer = push_image(layout, "app", ["v2"], name="newer")
+    told, now = NOW + timedelta(hours=1), NOW + timedelta(hours=2)
+    row = {"action": "push", "repository": "app", "tag": "v2", "digest": newer.digest, "at": told}
+    write_rows(EVENTS, [row], tmp_path / "events")
+    second = scanned(
+        layout,
+        tmp_path / "second",
+        few=9,
+        now=now,
+        repositories=["app"],
+        earlier=first.snapshot,
+        events=tmp_path / "events",
+    )
+
+    assert {"v1": None} == moves(first)
+    assert {"v1": None, "v2": told} == moves(second)

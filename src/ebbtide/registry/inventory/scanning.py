@@ -140,7 +140,8 @@ class _Errand:
         held = frozenset(kind.repository for kind in odd if kind.may_need_manifests)
         dater = Dater(self.policies, scanned, held, now)
         gone = tagged.absent.intersection(scope.known)
-        times = {} if scope.whole else scanned
+        # A copy: what this scan notes of itself must not date what it has found.
+        times = {} if scope.whole else dict(scanned)
         times |= {name: now for name in scope.names if name not in gone}
         snapshot = engine.write(self.folder, scope, before, found, dater, times)
         return Scanned(

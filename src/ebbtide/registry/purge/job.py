@@ -16,7 +16,7 @@ from ebbtide.engine.fencing import unfenced_afterwards
 from ebbtide.engine.freezing import FreezeOptions, OnStep, Subject, make_plan, no_step
 from ebbtide.engine.layout import RunFolder, run_folder
 from ebbtide.errors import EbbtideError, NotFound
-from ebbtide.ledger.actors import SYSTEM
+from ebbtide.ledger.actors import SYSTEM, current_user
 from ebbtide.ledger.locks import target_lock
 from ebbtide.ledger.runs import RunState
 from ebbtide.plan.manifest import Manifest
@@ -30,6 +30,7 @@ from ebbtide.registry.purge.planning import RegistryPlanner
 from ebbtide.registry.purge.renewing import FOUND_RUNNING, renewed_marks
 from ebbtide.registry.purge.shop import RegistryShop
 from ebbtide.registry.purge.target import RegistryTarget, planned_repositories
+from ebbtide.registry.records.model import Role
 from ebbtide.registry.recycling.discarding import OwnCollector
 from ebbtide.rules.images.policy import RECYCLE_BIN
 from ebbtide.rules.instant import system_clock
@@ -71,9 +72,10 @@ def plan_registry(
     looker = looker_of(shop, spark, on_progress)
 
     def renew(found: DataFrame) -> int:
-        marks = list(renewed_marks(found, dated.policies, now))
-        shop.records.put_marks(shop.uid, marks, SYSTEM, FOUND_RUNNING)
-        return len(marks)
+        renewals = list(renewed_marks(found, dated.policies, now))
+        seen = {before.target.key: before.assigned for before, _ in renewals}
+        shop.records.put_marks(shop.uid, [after for _, after in renewals], SYSTEM, FOUND_RUNNING, seen)
+        return len(renewals)
 
     def probe(repositories: list[str]) -> dict[str, Capabilities]:
         with shop.opened() as registry:
@@ -159,6 +161,7 @@ def apply_registry(
     ):
         if shop.ledger.run(manifest.run_id).state is not RunState.SUCCEEDED:
             check_registry(shop, manifest, options)
+        by = _actor(shop, manifest)
         try:
             applied = apply_plan(
                 spark,
@@ -172,7 +175,7 @@ def apply_registry(
                 on_step=on_step,
             )
         except EbbtideError as broken:
-            _note(shop, manifest, f"{broken.what} ({broken.why})")
+            _note(shop, manifest, f"{broken.what} ({broken.why})", by)
             raise
         finally:
             shutil.rmtree(run_folder(shop.root, manifest.run_id).scratch, ignore_errors=True)
@@ -180,13 +183,29 @@ def apply_registry(
             if manifest.collector == PURGE:
                 free_layouts(spark, shop, manifest)
             done = ", ".join(f"{tally.objects} {name}" for name, tally in sorted(applied.outcomes.items()))
-            _note(shop, manifest, done or "nothing")
+            _note(shop, manifest, done or "nothing", by)
     return applied
 
 
-def _note(shop: RegistryShop, manifest: Manifest, what: str) -> None:
-    """Write into the log what the purge did (requirement 10.0); the outcomes have every image."""
-    shop.records.note_purge(shop.uid, manifest.run_id, f"{manifest.collector}: {what}", SYSTEM)
+def _actor(shop: RegistryShop, manifest: Manifest) -> str:
+    """
+    Say who acts: the purge itself or, where somebody asked for a delete, whoever applies that.
+
+    A plan may lie there until another one applies it, so the role is looked up here too.
+    """
+    if manifest.collector != PURGE or read_order(manifest.policy).wanted is None:
+        return SYSTEM
+    shop.records.require(shop.uid, Role.IMAGE_WRITER, current_user(), f"delete by run {manifest.run_id}")
+    return current_user()
+
+
+def _note(shop: RegistryShop, manifest: Manifest, what: str, by: str) -> None:
+    """Write into the log what a run did (requirement 10.0); the outcomes have every image."""
+    shop.records.note_purge(shop.uid, manifest.run_id, f"{manifest.collector}: {what}", by)
+    wanted = None if manifest.collector != PURGE else read_order(manifest.policy).wanted
+    for named in () if wanted is None else wanted.named:
+        image = f"{named.repository}:{named.tag}" if named.tag else f"{named.repository}@{named.digest}"
+        shop.records.note_image(shop.uid, by, image, f"delete (run {manifest.run_id}): {what}")
 
 
 def free_layouts(spark: SparkSession, shop: RegistryShop, manifest: Manifest) -> None:

@@ -16,7 +16,7 @@ from ebbtide.registry.inventory.snapshots import IMAGES_FOLDER, TAGS_FOLDER, sna
 from ebbtide.registry.model import Image, Tag
 from ebbtide.registry.records.model import Mark, Target
 from ebbtide.registry.records.records import ImageRecords
-from ebbtide.registry.rows import image_of, tag_of
+from ebbtide.registry.rows import assigned_of, image_of, tag_of
 from ebbtide.rules.images.policy import Assigned
 
 Row = dict[str, Any]
@@ -54,8 +54,21 @@ class Known:
                 found.append(marked_image(image, marks.get(target.key)))
         return found
 
-    def _rows(self, table: str, repository: str) -> Iterator[list[Row]]:
+    def copied(self, target: Target) -> Assigned | None:
+        """Give what the scan copied onto a tag or manifest, None if it is not known as what it is now."""
+        key, value = ("tag", target.tag) if target.tag else ("digest", target.digest)
+        table = TAGS_FOLDER if target.tag else IMAGES_FOLDER
+        for rows in self._rows(table, target.repository, ds.field(key) == value):
+            for row in rows:
+                if row["digest"] == target.digest:
+                    found = assigned_of(row)
+                    return None if found == Assigned() else found
+        return None
+
+    def _rows(self, table: str, repository: str, among: ds.Expression | None = None) -> Iterator[list[Row]]:
         wanted = ds.field("repository") == repository if repository else None
+        if among is not None:
+            wanted = among if wanted is None else wanted & among
         files = sorted(str(file) for file in (self.folder / table).rglob("*.parquet"))
         if not files:
             return

@@ -33,8 +33,8 @@ def found_running(images: DataFrame, tags: DataFrame, running: Running) -> DataF
     return by_tag.select(*columns).unionByName(untagged.withColumn("tag", f.lit("")).select(*columns))
 
 
-def renewed_marks(found: DataFrame, policies: Policies, now: datetime) -> Iterator[Mark]:
-    """Assign their policies again to what has one; a date never comes nearer by it."""
+def renewed_marks(found: DataFrame, policies: Policies, now: datetime) -> Iterator[tuple[Mark, Mark]]:
+    """Assign their policies again to what has one; a date never comes nearer. Gives before and after."""
     # By Arrow, for rows of Spark have times without a zone, in that of the machine.
     for row in found.toArrow().to_pylist():
         target = Target(row["repository"], row["tag"], row["digest"])
@@ -42,7 +42,7 @@ def renewed_marks(found: DataFrame, policies: Policies, now: datetime) -> Iterat
         before = Mark(target, assigned)
         after = renewing(before, policies, now)
         if after != before:
-            yield after
+            yield before, after
 
 
 def _path(repository: str | None) -> str | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
+from types import MappingProxyType
 
 from sqlalchemy import Connection, delete, select, tuple_
 
@@ -18,12 +19,17 @@ from ebbtide.registry.records.part import Deed, RecordsPart, log_row
 from ebbtide.registry.records.policy_book import read_stored
 from ebbtide.registry.records.tables import marks
 from ebbtide.rules.images.policies import Policies
+from ebbtide.rules.images.policy import Assigned
 
 _AT_ONCE = 1000
 _MANY = "several images"
 
 Edit = Callable[[Mark | None], Mark | None]
 Edits = Iterable[tuple[Target, Edit]]
+Key = tuple[str, str, str]
+Seen = Mapping[Key, Assigned]
+"""What a scan had copied onto tags and manifests of which nobody has said anything."""
+_NOTHING: Seen = MappingProxyType({})
 
 
 class MarkBook(RecordsPart):
@@ -50,11 +56,18 @@ class MarkBook(RecordsPart):
             rows = connection.execution_options(yield_per=_AT_ONCE).execute(query).mappings()
             yield from map(row_mark, rows)
 
-    def change_mark(self, uid: str, target: Target, operation: Operation, by: str, what: str) -> Change:
-        """Do something to one tag or manifest, and give its mark before and after."""
+    def change_mark(
+        self, uid: str, target: Target, operation: Operation, by: str, what: str, seen: Seen = _NOTHING
+    ) -> Change:
+        """
+        Do something to one tag or manifest, and give its mark before and after.
+
+        Where it had none, what counted for it until now is what was `seen`, and the log says so.
+        """
         deed = Deed(uid, by, LogKind.IMAGE, str(target), what)
         with self._doing(deed, Role.IMAGE_WRITER) as connection:
-            [change] = self._make(connection, deed, self._operations(connection, uid, [target], operation))
+            edits = self._operations(connection, uid, [target], operation, seen)
+            [change] = self._make(connection, deed, edits, seen)
         return change
 
     def change_marks(
@@ -66,12 +79,12 @@ class MarkBook(RecordsPart):
             edits = self._operations(connection, uid, targets, operation)
             return sum(1 for _ in self._make(connection, deed, edits))
 
-    def put_marks(self, uid: str, wanted: Iterable[Mark], by: str, why: str) -> int:
+    def put_marks(self, uid: str, wanted: Iterable[Mark], by: str, why: str, seen: Seen = _NOTHING) -> int:
         """Write marks as they are given, all or none, and count them; each is logged with what was before."""
         deed = Deed(uid, by, LogKind.IMAGE, _MANY, why)
         with self._doing(deed, Role.IMAGE_WRITER) as connection:
             edits = ((mark.target, _always(mark)) for mark in wanted)
-            return sum(1 for _ in self._make(connection, deed, edits))
+            return sum(1 for _ in self._make(connection, deed, edits, seen))
 
     def remove_mark(self, uid: str, target: Target, by: str, why: str) -> Change:
         """Forget what was assigned to a tag or manifest; it is fine if nothing was."""
@@ -81,13 +94,22 @@ class MarkBook(RecordsPart):
         return change
 
     def _operations(
-        self, connection: Connection, uid: str, targets: Iterable[Target], operation: Operation
+        self,
+        connection: Connection,
+        uid: str,
+        targets: Iterable[Target],
+        operation: Operation,
+        seen: Seen = _NOTHING,
     ) -> Edits:
         policies, now = read_stored(connection, uid).policies, self._clock()
         for target in targets:
-            yield target, _by(operation, target, policies, now)
+            # What a manifest got for having lost its tags is not meant for the day when it has some again.
+            begun = Mark(target, seen.get(target.key, Assigned()) if target.tag else Assigned())
+            yield target, _by(operation, begun, policies, now)
 
-    def _make(self, connection: Connection, deed: Deed, edits: Edits) -> Iterator[Change]:
+    def _make(
+        self, connection: Connection, deed: Deed, edits: Edits, seen: Seen = _NOTHING
+    ) -> Iterator[Change]:
         """Make changes and their log entries, so many at once that neither memory nor a statement is full."""
         if deed.uid == EVERYWHERE:
             raise BadInput("images are in one registry, not in all", fix="name the registry")
@@ -95,6 +117,7 @@ class MarkBook(RecordsPart):
         while chunk := list(islice(rest, _AT_ONCE)):
             known = _read(connection, deed.uid, [target for target, _ in chunk])
             changes = [_change(deed, target, edit, known, now) for target, edit in chunk]
+            changes = [_with_seen(change, seen.get(change.target.key)) for change in changes]
             self._write(connection, deed, changes, now)
             yield from changes
 
@@ -119,17 +142,26 @@ class MarkBook(RecordsPart):
         self._note(connection, rows)
 
 
+def _with_seen(change: Change, seen: Assigned | None) -> Change:
+    """Say what counted before: what people had said or, if they had said nothing, what the scan copied."""
+    before = Mark(change.target) if change.before is None else change.before
+    silent = change.after is None or change.after.assigned == Assigned()
+    if seen is None or silent or before.assigned != Assigned():
+        return change
+    return replace(change, before=replace(before, assigned=seen))
+
+
 def _always(mark: Mark | None) -> Edit:
     return lambda _: mark
 
 
-def _by(operation: Operation, target: Target, policies: Policies, now: datetime) -> Edit:
-    return lambda before: operation(_on(before, target), policies, now)
+def _by(operation: Operation, begun: Mark, policies: Policies, now: datetime) -> Edit:
+    return lambda before: operation(_on(before, begun), policies, now)
 
 
-def _on(before: Mark | None, target: Target) -> Mark:
-    """Give the mark that is there, as one on what a tag stands for now, or an empty one."""
-    return Mark(target) if before is None else replace(before, target=target)
+def _on(before: Mark | None, begun: Mark) -> Mark:
+    """Give the mark that is there, as one on what a tag stands for now, or the one to begin with."""
+    return begun if before is None else replace(before, target=begun.target)
 
 
 def _change(

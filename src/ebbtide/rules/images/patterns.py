@@ -1,7 +1,8 @@
 """
 Patterns of repositories and tags: a glob for the one, a regular expression for the other, both anchored.
 
-A glob's ``*`` stands for any text, slashes too, ``?`` for one character, ``[a-z]`` for one of a set. A tag
+A glob's ``*`` stands for any text, slashes too, ``?`` for one character, ``[a-z]`` for one of a set, and
+``**/`` at the beginning for any folders or none. A tag
 pattern must match the whole tag: ``0.0.1`` is not about ``0.0.10``.
 
 A pattern comes from people and must not be able to stop a run. Python's own matcher can take for ever where
@@ -25,6 +26,7 @@ from ebbtide.errors import PolicyError
 
 LONGEST_PATTERN = 512
 _DEEPEST = 4
+_FOLDERS = "**/"
 _FEW = 2
 """So many repetitions side by side are no trouble on a tag, which has 128 characters at most."""
 
@@ -43,7 +45,9 @@ class Glob:
 
     @cached_property
     def _compiled(self) -> re.Pattern[str]:
-        return re.compile(fnmatch.translate(self.text))
+        whole = fnmatch.translate(self.text)
+        rest = self.text.removeprefix(_FOLDERS)
+        return re.compile(whole if rest == self.text else f"(?:{whole}|{fnmatch.translate(rest)})")
 
     def matches(self, name: str) -> bool:
         """Tell whether the whole name matches; upper and lower case differ."""
