@@ -87,7 +87,7 @@ def test_what_came_to_be_needed_since_the_plan_is_left_alone(place):
         tag: images[name].digest for tag, name in kept.items()
     } == place.tags()
     # What b stood for has no tag since just now, so its days as an untagged image begin; e was gone before.
-    assert {"changed": 8, "absent": 2, "deleted": 2} == applied
+    assert {"changed": 8, "absent": 2, "recycled": 2} == applied
     for name in "abcd":
         assert whole(place.client, APP, images[name].digest)
     assert [images["f"].digest] == [one.digest for one in entries(place.client, APP)]
@@ -192,19 +192,26 @@ def _date(place):
 
 
 def test_requirement_11_0_who_has_no_role_deletes_nothing(place, monkeypatch):
-    """As soon as roles are given, only who has one may delete, pin or empty the bin; refusals are logged."""
+    """
+    As soon as roles are given, only who has one may delete, pin or empty the bin; refusals are logged.
+
+    Nor may others apply the delete that somebody has planned.
+    """
     push_image(place.client, APP, ["a"])
     ref = place.ref(f"{APP}:a")
     monkeypatch.setenv("EBBTIDE_USER", "alice")
+    place.ebb("image", "delete", ref, "--override-breaker", now=LATER, code=2)  # nobody confirms its plan
     place.ebb("image", "role", "grant", place.target, "alice", "purge-policy-writer")
     monkeypatch.setenv("EBBTIDE_USER", "mallory")
     place.ebb("image", "delete", ref, *ALL, now=LATER, code=2)
     place.ebb("image", "pin", ref, code=2)
     place.ebb("image", "recycle", "empty", place.target, "--yes", code=2)
+    _, said = place.ebb("apply", "latest", *ALL, now=LATER, code=2)
     log = place.ebb.lines("image", "log", place.target)
 
+    assert "image-purge-writer" in said
     assert {"a"} == set(place.tags())
-    assert ["mallory"] * 3 == [row["by"] for row in log if row["refused"]]
+    assert ["mallory"] * 4 == [row["by"] for row in log if row["refused"]]
 
 
 def test_requirement_8_0_the_daily_job_empties_the_bin_of_what_has_expired_there(place):

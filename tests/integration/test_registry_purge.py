@@ -73,7 +73,12 @@ def test_scenario_1_0_default_purge_recycle_collect_restore(ebb, server, client,
     planned = ebb.json("plan", server.url, now=LATER)
     applied = ebb.json("apply", "latest", "--yes", now=LATER)
 
-    assert {"deleted": planned["summary"]["due"]["objects"]} == outcomes(applied)
+    due = planned["summary"]["due"]["objects"]
+    assert ({"recycled": due}, due, 0) == (
+        outcomes(applied),
+        applied["set_aside"]["objects"],
+        applied["freed"]["objects"],
+    )
     # The released image keeps its other name too, for this registry deletes no tag by itself.
     released = images["released"].digest
     assert {"v1.0": released, "candidate": released} == tags_of(client, "team/app")

@@ -120,12 +120,12 @@ def troubled(scene, troubles):
         assert IMAGES - 2 * number == len(scene.left()), kind
         assert "failed" == scene.ebb.json("runs")[-1]["state"]
         assert "could not be deleted" in said
-        assert f"{4 * number} deleted" in said
+        assert f"{4 * number} recycled" in said
         assert "not reached" in said
 
     applied = scene.ebb.json("apply", "latest", "--yes", "--override-breaker", now=LATER)
 
-    assert {"deleted": 2 * IMAGES} == {name: one["objects"] for name, one in applied["outcomes"].items()}
+    assert {"recycled": 2 * IMAGES} == {name: one["objects"] for name, one in applied["outcomes"].items()}
     assert set() == scene.left()
     binned = [tag.name for entry in entries(scene.client, scene.repository) for tag in entry.tags]
     assert everything == set(binned)

@@ -63,7 +63,7 @@ def show_applied(applied: Applied, manifest: Manifest, *, as_json: bool, free: b
     """Print what a run did; `free` says of a deleted repository whether its namespace may be used again."""
     if as_json:
         said = {"run_id": applied.run_id, "outcomes": applied.outcomes, "freed": applied.freed}
-        said |= {"set_aside": applied.set_aside} if manifest.recycling else {}
+        said |= {"set_aside": applied.set_aside} if manifest.recycling or applied.set_aside.objects else {}
         print_json(said if free is None else said | {"namespace_free": free})
         return
     _show(applied, words_of(manifest), manifest)
@@ -126,13 +126,15 @@ def _show(applied: Applied, words: Words, manifest: Manifest) -> None:
     rows = [(t.label, count(t.objects), human_bytes(t.bytes)) for t in applied.outcomes.values()]
     table(f"Outcomes of run {applied.run_id}", ("outcome", f"{words.item}s", "bytes"), rows, numbers=(1, 2))
     freed, aside = applied.freed, applied.set_aside
-    if manifest.recycling:
-        days = plural(manifest.recycling.days, "day")
+    has_bin = manifest.recycling or aside.objects
+    if has_bin:
+        # A registry's bin has a policy of its own, so that a plan does not say for how long.
+        days = f" for {plural(manifest.recycling.days, 'day')}" if manifest.recycling else ""
         say(
-            f"[bold]set aside {human_bytes(aside.bytes)}[/bold] in {words.items(aside.objects)} for {days};"
+            f"[bold]set aside {human_bytes(aside.bytes)}[/bold] in {words.items(aside.objects)}{days};"
             f" to undo: ebb restore {applied.run_id}"
         )
-    if freed.objects or not manifest.recycling:
+    if freed.objects or not has_bin:
         say(f"[bold]{words.did.lower()} {human_bytes(freed.bytes)}[/bold] in {words.items(freed.objects)}")
     if changed := applied.outcomes.get("changed"):
         why = "something came to need them" if words.has_branches else "they are not as they were planned"

@@ -31,7 +31,8 @@ _IN_BUCKETS: Mapping[str, str] = {
     Outcome.NOT_REACHED: "Not tried, because others had failed. As it was; apply again.",
 }
 _IN_REGISTRIES: Mapping[str, str] = {
-    Outcome.DELETED: "Gone from its place; if it was recycled it can be restored from the bin.",
+    Outcome.DELETED: "Gone for good: nothing of it is in the recycle bin.",
+    Outcome.RECYCLED: "Set aside in the recycle bin; 'ebb restore' brings it back until its days are over.",
     Outcome.ABSENT: "Was gone already when its turn came. Nothing to do.",
     Outcome.CHANGED: "Needed again, or not what it was when the plan was made, so it was left alone.",
     Outcome.DENIED: "Refused: it is not permitted, or the registry cannot do it. As it was; see its reason.",

@@ -55,7 +55,7 @@ def test_a_recycled_image_is_in_the_bin_with_all_its_names(registry):
     found = remover(registry).remove(rows(image, "", "a", "b"))
     entry = read_entry(registry, REPOSITORY, image.digest)
 
-    assert [Outcome.DELETED] * 3 == outcomes(found)
+    assert [Outcome.RECYCLED] * 3 == outcomes(found)
     assert {} == tags_of(registry, REPOSITORY)
     assert ("a", "b") == entry.tag_names
     assert RECYCLE_BIN.expires(NOW) == entry.expires_at
@@ -79,7 +79,7 @@ def test_a_tag_that_moved_is_left_alone(registry):
     registry.put_manifest(REPOSITORY, "b", image.manifest)
     found = remover(registry).remove(rows(image, "", "a", "b"))
 
-    assert [Outcome.DELETED, Outcome.CHANGED, Outcome.DELETED] == outcomes(found)
+    assert [Outcome.RECYCLED, Outcome.CHANGED, Outcome.RECYCLED] == outcomes(found)
     assert {"a": newer.digest} == tags_of(registry, REPOSITORY)
     assert ("b",) == read_entry(registry, REPOSITORY, image.digest).tag_names
 
@@ -89,7 +89,7 @@ def test_a_name_goes_and_the_image_stays(registry):
     image = push_image(registry, REPOSITORY, ["a", "b"])
     found = remover(registry).remove(rows(image, "a"))
 
-    assert [Outcome.DELETED] == outcomes(found)
+    assert [Outcome.RECYCLED] == outcomes(found)
     assert {"b": image.digest} == tags_of(registry, REPOSITORY)
     assert ("a",) == read_entry(registry, REPOSITORY, image.digest).tag_names
 
@@ -104,7 +104,7 @@ def test_what_is_needed_again_is_not_touched(registry):
     assert {"a": image.digest} == tags_of(registry, REPOSITORY)
 
 
-@pytest.mark.parametrize(("again", "expected"), [(False, Outcome.ABSENT), (True, Outcome.DELETED)])
+@pytest.mark.parametrize(("again", "expected"), [(False, Outcome.ABSENT), (True, Outcome.RECYCLED)])
 def test_what_is_gone_is_absent_or_was_our_own_doing(registry, again, expected):
     """What is not there is absent, but after an interrupted attempt it was this run that took it."""
     image = push_image(registry, REPOSITORY, ["a"])
@@ -127,7 +127,7 @@ def test_an_index_and_its_children_go_in_any_order(registry, child_first):
     found = act_on_all(ordered, remover(registry).remove)
     entry = read_entry(registry, REPOSITORY, index.digest)
 
-    assert [Outcome.DELETED] * 3 == outcomes(found)
+    assert [Outcome.RECYCLED] * 3 == outcomes(found)
     assert before == whole(registry, entry.bin, index.digest)
     assert {} == tags_of(registry, REPOSITORY)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from threading import Event, Lock
 from typing import Any
@@ -170,7 +170,11 @@ class Remover:
             return {item.number: DeleteResult(item.name, Outcome.CHANGED, kept) for item in group}
         by_itself = all(item.tag for item in group)
         results = self._remove_tags(group) if by_itself else self._remove_manifest(group)
-        return {number: settle(result, again=self.again) for number, result in results.items()}
+        aside = {item.number for item in group if _is_kept(group if not by_itself else [item])}
+        return {
+            number: _named(settle(result, again=self.again), aside=number in aside)
+            for number, result in results.items()
+        }
 
     def _remove_tags(self, group: Sequence[Planned]) -> Results:
         """Take names from a manifest that stays; raises if not even the first can be."""
@@ -229,10 +233,21 @@ class Remover:
 
     def _set_aside(self, items: Sequence[Planned]) -> str:
         """Bring what is to be recycled into the bin, and say until when it can be restored."""
-        if not any(item.action == Action.RECYCLE for item in items):
+        if not _is_kept(items):
             return ""
         entry = set_aside(self.registry, self.make_entry(items))
         return f"can be restored until {format_instant(entry.expires_at)}"
+
+
+def _is_kept(items: Sequence[Planned]) -> bool:
+    """Tell whether what goes together goes into the bin: one row that asks for it is enough."""
+    return any(item.action == Action.RECYCLE for item in items)
+
+
+def _named(result: DeleteResult, *, aside: bool) -> DeleteResult:
+    """Call what is gone from its place and lies in the bin recycled."""
+    done = aside and result.outcome is Outcome.DELETED
+    return replace(result, outcome=Outcome.RECYCLED) if done else result
 
 
 def refused(item: Planned, broken: EbbtideError) -> DeleteResult:
