@@ -14,7 +14,6 @@ from ebbtide.registry.documents import read_content
 from ebbtide.registry.recycling.closure import Closure, closure_of, removal_order
 from ebbtide.registry.recycling.entry import BinEntry, KeptTag
 from ebbtide.registry.recycling.setting_aside import set_aside
-from ebbtide.rules.images.policy import Assigned
 
 DAY = timedelta(days=1)
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -24,7 +23,7 @@ def entry_of(
     repository: str, pushed: Pushed, tags: Iterable[str] = (), at: datetime = NOON, run_id: int | None = 7
 ) -> BinEntry:
     """Make an entry as a purge does."""
-    kept = tuple(KeptTag(name, at - 9 * DAY, Assigned("Default", at, True, True)) for name in tags)
+    kept = tuple(KeptTag(name, at - 9 * DAY) for name in tags)
     return BinEntry(
         repository,
         pushed.digest,

@@ -17,7 +17,6 @@ from ebbtide.registry.documents import OCI_INDEX, OCI_MANIFEST
 from ebbtide.registry.names import digest_of
 from ebbtide.registry.recycling.document import PREFIX, read_entry_document, write_entry
 from ebbtide.registry.recycling.entry import BinEntry, KeptTag, merged
-from ebbtide.rules.images.policy import Assigned
 from ebbtide.rules.instant import NEVER
 
 DIGEST = digest_of(b"image")
@@ -25,16 +24,7 @@ IMAGE = Descriptor(DIGEST, 5, OCI_MANIFEST)
 ENTRY = BinEntry("team/app", DIGEST, NOON, NOON + DAY, (KeptTag("v1"),), run_id=3)
 
 MOMENTS = st.datetimes(timezones=st.just(UTC)) | st.just(NEVER)
-ASSIGNED = st.builds(
-    Assigned,
-    st.none() | st.text(),
-    st.none() | MOMENTS,
-    st.none() | st.booleans(),
-    st.none() | st.booleans(),
-)
-TAGS = st.builds(
-    KeptTag, st.from_regex(r"\A[A-Za-z0-9_][A-Za-z0-9._-]{0,20}\Z"), st.none() | MOMENTS, ASSIGNED
-)
+TAGS = st.builds(KeptTag, st.from_regex(r"\A[A-Za-z0-9_][A-Za-z0-9._-]{0,20}\Z"), st.none() | MOMENTS)
 ENTRIES = st.builds(
     BinEntry,
     st.just("team/app"),
@@ -42,7 +32,6 @@ ENTRIES = st.builds(
     MOMENTS,
     MOMENTS,
     st.lists(TAGS, max_size=4, unique_by=lambda tag: tag.name).map(tuple),
-    ASSIGNED,
     st.text(),
     st.none() | st.integers(0, 2**40),
     st.text(),
@@ -74,9 +63,9 @@ def test_merging_loses_nothing(old: BinEntry, new: BinEntry):
 
 def test_newer_values_win():
     """Of two values for a tag the later one counts, in whichever order they come."""
-    old = replace(ENTRY, tags=(KeptTag("v1", assigned=Assigned("Old")), KeptTag("v0")))
-    new = replace(ENTRY, tags=(KeptTag("v1", assigned=Assigned("New")),), recycled_at=NOON + DAY)
-    expected = (KeptTag("v0"), KeptTag("v1", assigned=Assigned("New")))
+    old = replace(ENTRY, tags=(KeptTag("v1", NOON - DAY), KeptTag("v0")))
+    new = replace(ENTRY, tags=(KeptTag("v1", NOON),), recycled_at=NOON + DAY)
+    expected = (KeptTag("v0"), KeptTag("v1", NOON))
 
     assert expected == merged(old, new).tags
     assert expected == merged(new, old).tags
@@ -115,7 +104,7 @@ DAMAGED = {
     "tags that are no list": _noted(tags="{}"),
     "a tag that is none": _noted(tags='[{"name": "a/b"}]'),
     "a tag without a name": _noted(tags="[{}]"),
-    "a tag with a wrong value": _noted(tags='[{"name": "v1", "recycle": "yes"}]'),
+    "a tag with a wrong value": _noted(tags='[{"name": "v1", "moved_at": 7}]'),
     "a time that is none": _noted(recycled_at="yesterday"),
     "a run that is none": _noted(run="seven"),
     "a subject that is none": _noted(subject="v1"),

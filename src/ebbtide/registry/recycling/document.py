@@ -17,7 +17,6 @@ from ebbtide.registry.documents import OCI_INDEX, parse_object, read_content
 from ebbtide.registry.names import digest_of, is_digest, is_tag
 from ebbtide.registry.recycling.entry import BinEntry, KeptTag
 from ebbtide.registry.recycling.naming import original_of
-from ebbtide.rules.images.policy import Assigned
 from ebbtide.rules.instant import NEVER, format_instant, parse_instant
 
 PREFIX = "io.ebbtide.recycle."
@@ -32,7 +31,6 @@ def write_entry(entry: BinEntry, image: Descriptor) -> Manifest:
         "version": VERSION,
         "repository": entry.repository,
         "tags": _json([_write_tag(tag) for tag in entry.tags]),
-        "assigned": _json(_write_assigned(entry.assigned)),
         "recycled-at": format_instant(entry.recycled_at),
         "expires-at": format_instant(entry.expires_at),
         "policy": entry.policy,
@@ -104,7 +102,6 @@ def _read(manifest: Manifest, repository: str) -> BinEntry:
         recycled_at=_read_time(notes["recycled-at"]),
         expires_at=_read_time(notes["expires-at"]),
         tags=tuple(_read_tag(_of_kind(row, dict)) for row in tags),
-        assigned=_read_assigned(_of_kind(json.loads(notes["assigned"]), dict)),
         policy=notes["policy"],
         run_id=int(notes["run"]) if notes["run"] else None,
         reason=notes["reason"],
@@ -122,7 +119,7 @@ def _texts(notes: object) -> dict[str, str]:
 
 def _write_tag(tag: KeptTag) -> dict[str, Any]:
     moved = {"moved_at": format_instant(tag.moved_at)} if tag.moved_at else {}
-    return {"name": tag.name, **moved, **_write_assigned(tag.assigned)}
+    return {"name": tag.name, **moved}
 
 
 def _read_tag(row: Mapping[str, Any]) -> KeptTag:
@@ -130,29 +127,7 @@ def _read_tag(row: Mapping[str, Any]) -> KeptTag:
     if not is_tag(name):
         raise ValueError(f"{name!r} is no tag")
     moved = row.get("moved_at")
-    return KeptTag(name, None if moved is None else _read_time(moved), _read_assigned(row))
-
-
-def _write_assigned(assigned: Assigned) -> dict[str, Any]:
-    """Write what somebody gave, and leave out what nobody did."""
-    expires = None if assigned.expires_at is None else format_instant(assigned.expires_at)
-    values = {
-        "policy": assigned.policy,
-        "expires_at": expires,
-        "can_delete_prior": assigned.can_delete_prior,
-        "recycle": assigned.recycle,
-    }
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _read_assigned(row: Mapping[str, Any]) -> Assigned:
-    expires = row.get("expires_at")
-    return Assigned(
-        _of_kind(row.get("policy"), str | None),
-        None if expires is None else _read_time(expires),
-        _of_kind(row.get("can_delete_prior"), bool | None),
-        _of_kind(row.get("recycle"), bool | None),
-    )
+    return KeptTag(name, None if moved is None else _read_time(moved))
 
 
 def _read_time(text: object) -> datetime:

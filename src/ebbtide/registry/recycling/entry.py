@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from ebbtide.registry.recycling.naming import bin_repository, entry_tag
-from ebbtide.rules.images.policy import Assigned
 
 
 @dataclass(frozen=True)
 class KeptTag:
-    """A tag that an image had, since when if that is known, and what was assigned to it."""
+    """A tag that an image had, and since when if that is known."""
 
     name: str
     moved_at: datetime | None = None
-    assigned: Assigned = field(default_factory=Assigned)
 
 
 @dataclass(frozen=True)
@@ -29,8 +27,6 @@ class BinEntry:
     expires_at: datetime
     """When the bin may forget it."""
     tags: tuple[KeptTag, ...] = ()
-    assigned: Assigned = field(default_factory=Assigned)
-    """What was assigned to the manifest itself."""
     policy: str = ""
     """The policy by which it went."""
     run_id: int | None = None
