@@ -148,6 +148,7 @@ def test_a_bucket_from_rules_to_outcomes(ebb, s3_server, bucket):
     assert {("logs/a", True, True), ("logs/a", False, False), ("b", True, False)} == left
 
 
+@pytest.mark.long
 def test_what_was_moved_within_a_bucket_is_left_alone(ebb, s3_server, bucket, config, tmp_path):
     """Rules end where a location begins, save those that name it; forecast, plan and explain agree."""
     with config.open("a") as file:

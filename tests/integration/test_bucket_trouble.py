@@ -275,6 +275,7 @@ def test_another_bucket_of_the_same_name_keeps_its_objects(scene):
     assert new == scene.now()
 
 
+@pytest.mark.long
 def test_a_bucket_that_vanishes_in_the_middle_of_an_apply(scene):
     """Only what was deleted before counts as deleted; a new bucket of the name keeps all that it holds."""
     scene.fill()

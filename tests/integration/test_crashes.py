@@ -100,6 +100,7 @@ def test_a_plan_that_was_recorded_is_a_plan(scene):
     assert lake.catalog.read(REPOSITORY, "main", "keep/00") == b"keep/00"
 
 
+@pytest.mark.long
 def test_a_whole_apply_with_its_own_spark_is_killed(scene):
     """The same with nothing shared: process, Spark and locks die, and the next apply ends alike."""
     everything = scene.undisturbed(APPLY).before["stored"]

@@ -126,6 +126,7 @@ def test_everything_of_its_own_goes_and_strangers_stay(doomed):
     assert doomed.gone.uid != doomed.lake.catalog.create_repository(REPOSITORY, doomed.gone.namespace).uid
 
 
+@pytest.mark.long
 def test_a_killed_run_is_resumed(doomed):
     """Killed in a wave, between two and before it has forgotten, an apply goes on where it was."""
     manifest = doomed.plan(RIPE, wave_size=2)  # so many waves that the first two never have all of it

@@ -106,6 +106,7 @@ def test_a_store_that_denies_one_delete(lake, monkeypatch):
     assert denied not in lake.stored()
 
 
+@pytest.mark.long
 def test_a_store_that_denies_every_delete(lake, monkeypatch):
     """If nothing at all could be deleted the run failed (exit 1), and applying again finishes it."""
     error, outcomes = apply_denied(lake, lake.stored(), monkeypatch)

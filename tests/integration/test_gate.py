@@ -85,7 +85,7 @@ def test_who_does_not_want_to_wait_is_refused(lake, tmp_path):
         lake.catalog.stat(REPOSITORY, "main", "keep/mine")
 
 
-@pytest.mark.parametrize("times", [1, 4])
+@pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.long)])
 def test_copies_between_the_last_look_and_the_gate_keep_their_objects(lake, monkeypatch, times):
     """A reference that slips in after verification is seen: apply looks again, at last with a closed gate."""
     manifest, close, addresses = lake.plan(), Catalog.close_gate, []

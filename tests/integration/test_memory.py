@@ -93,6 +93,7 @@ def test_a_plan_is_what_was_counted(lake):
     assert not lake.folder_of(1).path.exists()
 
 
+@pytest.mark.long
 def test_other_rules_begin_anew(lake):
     """Standings that other rules added up are not used, even if the rule's name has stayed the same."""
     lake.plan()
@@ -102,6 +103,7 @@ def test_other_rules_begin_anew(lake):
     assert decisions(lake, lake.plan(full=True)) == decisions(lake, again)
 
 
+@pytest.mark.long
 def test_an_address_does_not_outlive_its_references(lake):
     """What was staged, planned with and dropped is neither decided upon nor counted any more."""
     lake.upload("raw/staged", "keep/staged")
@@ -114,6 +116,7 @@ def test_an_address_does_not_outlive_its_references(lake):
     assert full.summary == again.summary
 
 
+@pytest.mark.long
 def test_what_nobody_needs_is_forgotten(lake):
     """Reference files of ranges that nothing reaches any more, and earlier standings, do not pile up."""
     lake.upload("raw/staged")

@@ -78,6 +78,7 @@ def test_a_passing_slow_down_is_not_seen(s3_lake, proxy):
     assert 4 == s3_lake.apply(manifest).freed.objects
 
 
+@pytest.mark.long
 def test_a_store_that_stays_busy_for_one_key(s3_lake, proxy, s3_server):
     """SlowDown for one key, inside a 200, is `failed` and exit 4; applying again later does the rest."""
     manifest, busy = s3_lake.plan(), address(s3_lake, "raw/2")

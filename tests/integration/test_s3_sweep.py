@@ -12,6 +12,7 @@ from ebbtide.rules.instant import system_clock
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.long
 def test_a_bucket_is_swept_like_a_folder(spark, tmp_path, s3_server, bucket):
     """In a bucket, too, what nothing references goes a day after it was written, and all else stays."""
     lake = make_lake(spark, tmp_path, f"s3://{bucket}/lake", store_options=s3_server.options)

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.spark
 LINKED = 120
 
 
+@pytest.mark.long
 def test_what_is_linked_while_a_sweep_runs_is_never_lost(spark, tmp_path):
     """Objects older than the grace period are linked during plan and apply, and each stays readable."""
     lake = make_lake(spark, tmp_path, token_life=timedelta(days=9), gate_wait=timedelta(minutes=5))

@@ -21,6 +21,11 @@ OPTIONS = SparkOptions(
     conf={
         # Spark's Python workers get their environment when it starts, which may be before the S3 server does.
         **{f"spark.executorEnv.{name}": value for name, value in S3Server("").env.items()},
+        # Nobody looks at what Spark keeps of the past, thousands of queries in one session.
+        "spark.sql.ui.retainedExecutions": "10",
+        "spark.ui.retainedJobs": "100",
+        "spark.ui.retainedStages": "100",
+        "spark.ui.retainedTasks": "1000",
         # To compile a query takes longer than to interpret it for a handful of rows, and this takes a quarter
         # off the time of all tests. The cluster, and every `ebb` that tests start, run compiled.
         "spark.sql.codegen.wholeStage": "false",
