@@ -1,7 +1,7 @@
 """Changing the storage class of an object where it lies, on a real S3 server."""
 
 import pytest
-from tests.services.moving import buckets
+from tests.services.moving import ABOUT, SMALL_PARTS, buckets
 
 from ebbtide.bucket.model import Versioning
 from ebbtide.plan.decision import Outcome
@@ -10,15 +10,6 @@ from ebbtide.store.s3_transfer import Sizes
 
 __all__ = ["buckets"]
 
-ABOUT = {
-    "ContentType": "text/x-log",
-    "CacheControl": "no-store",
-    "ContentDisposition": "inline",
-    "ContentLanguage": "de",
-    "ContentEncoding": "identity",
-    "Metadata": {"owner": "me"},
-}
-SMALL_PARTS = Sizes(one_copy=1024, part=5 * 1024**2, server_part=5 * 1024**2)
 OWN_KEY = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "arn:aws:kms:eu-central-1:1:key/k"}
 REDIRECT = {"WebsiteRedirectLocation": "/elsewhere"}
 

@@ -6,7 +6,19 @@ from datetime import timedelta
 
 import pytest
 from botocore.exceptions import ReadTimeoutError
-from tests.services.moving import COLD, FAR, FOLDER, NEAR, Planned, batch, buckets, gone_well, place_of
+from tests.services.moving import (
+    ABOUT,
+    COLD,
+    FAR,
+    FOLDER,
+    NEAR,
+    SMALL_PARTS,
+    Planned,
+    batch,
+    buckets,
+    gone_well,
+    place_of,
+)
 
 from ebbtide.bucket.model import Versioning
 from ebbtide.bucket.transition import mover as mover_module
@@ -22,15 +34,6 @@ __all__ = ["buckets"]
 
 EVERYWHERE = [COLD, NEAR, FAR, FOLDER]
 PLAIN, KEPT, SUSPENDED = Versioning.DISABLED, Versioning.ENABLED, Versioning.SUSPENDED
-ABOUT = {
-    "ContentType": "text/x-log",
-    "CacheControl": "no-store",
-    "ContentDisposition": "inline",
-    "ContentLanguage": "de",
-    "ContentEncoding": "identity",
-    "Metadata": {"owner": "me"},
-}
-SMALL_PARTS = Sizes(one_copy=1024, part=5 * 1024**2, server_part=5 * 1024**2)
 LARGE = b"0123456789abcdef" * (11 * 1024**2 // 16)
 
 

@@ -24,10 +24,21 @@ from ebbtide.bucket.transition.moves import Move, Moves
 from ebbtide.engine.deleting import Attempt, DeleteOptions
 from ebbtide.plan.decision import Outcome
 from ebbtide.store.base import DeleteResult, StoreSpec
+from ebbtide.store.s3_transfer import Sizes
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+ABOUT: dict[str, Any] = {
+    "ContentType": "text/x-log",
+    "CacheControl": "no-store",
+    "ContentDisposition": "inline",
+    "ContentLanguage": "de",
+    "ContentEncoding": "identity",
+    "Metadata": {"owner": "me"},
+}
+"""What a client may write beside the bytes of an object."""
+SMALL_PARTS = Sizes(one_copy=1024, part=5 * 1024**2, server_part=5 * 1024**2)
 RUN = 7
 COLD, NEAR, FAR, FOLDER = "COLD", "NEAR", "FAR", "FOLDER"
 """Another bucket, a prefix of the same one, another server (by its name), a folder."""
