@@ -86,7 +86,7 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out for each wa
     except typer.Exit as ended:
         return ended.exit_code
     except typer.TyperException as wrong:
-        print(f"error: {_words(wrong)}\n  what to do: see 'ebb --help'", file=sys.stderr)
+        print(f"error: {_words(wrong)}\n  what to do: see '{_command(wrong)} --help'", file=sys.stderr)
         return 2
     except (typer.Abort, KeyboardInterrupt):
         print("interrupted; nothing is lost, run the same command again to go on", file=sys.stderr)
@@ -111,6 +111,12 @@ def _complain(error: EbbtideError) -> None:
 
 def _words(wrong: typer.TyperException) -> str:
     return str(wrong.format_message()) if hasattr(wrong, "format_message") else str(wrong)
+
+
+def _command(wrong: typer.TyperException) -> str:
+    """Name the command that was called wrongly, as far as it was recognised."""
+    context = getattr(wrong, "ctx", None)
+    return "ebb" if context is None else str(context.command_path)
 
 
 def _report_defect(defect: Exception) -> int:

@@ -143,3 +143,15 @@ def test_a_tag_is_no_picture(capsys):
     say(f"{safe('team/app:one')}: pinned")
 
     assert "team/app:one: pinned\n" == capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [(["lake", "create", "x"], "ebb lake create"), (["lake", "creat"], "ebb lake"), (["--nope"], "ebb")],
+)
+def test_a_command_that_was_called_wrongly_names_its_own_help(words, command, capsys):
+    """Who forgot an argument is sent to the help of that very command, not to the list of all."""
+    code = run(words)
+
+    assert 2 == code
+    assert f"see '{command} --help'" in capsys.readouterr().err
