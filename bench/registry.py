@@ -1,18 +1,20 @@
 """
-Judge a large registry, and compare some of its repositories with the oracle.
+Plan the purge of a large registry, and compare some of its repositories with the oracle.
 
     python -m bench.registry --manifests 1000000
 
-The tables are written before the clock starts; the time runs from the first read to the written verdicts. Of
-the repositories every fortieth is judged by the oracle too, row by row, and DuckDB adds up what all manifests
-and distinct blobs weigh. The oracle's time for a row is what Spark's is compared with: both run in one go, so
-a busy machine slows both. The peak is that of the whole process tree, sampled from /proc.
+The tables of a scan are written before the clock starts; the time runs from the first read to the recorded
+plan, through the planner that `ebb plan` uses. Of the repositories every fortieth is judged by the oracle
+too, row by row, and DuckDB adds up what all manifests and distinct blobs weigh. The oracle's time for a row
+is what Spark's time until the verdicts is compared with: both run in one go, so a busy machine slows both.
+The peak is that of the whole process tree, sampled from /proc.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -27,26 +29,61 @@ from pyspark.sql import SparkSession
 
 from bench.peak import PeakMemory
 from bench.registry_tables import NOW, REPOSITORIES, policies, running, write_registry
-from ebbtide.registry.evaluation.verdicts import evaluate
+from ebbtide.engine.freezing import FreezeOptions, Subject, make_plan
+from ebbtide.engine.layout import run_folder
+from ebbtide.ledger.runs import Ledger
+from ebbtide.plan.manifest import Manifest
+from ebbtide.registry.base import Ability, Capabilities
+from ebbtide.registry.inventory.scanning import Scanned
+from ebbtide.registry.inventory.snapshots import TAGS_FOLDER, Snapshot
 from ebbtide.registry.model import Image, Quarantine, QuarantineState, Tag
 from ebbtide.registry.oracle import judge
-from ebbtide.registry.tables import IMAGES, TAGS, VERDICTS
+from ebbtide.registry.purge.job import PURGE
+from ebbtide.registry.purge.order import PurgeOrder
+from ebbtide.registry.purge.planning import RegistryPlanner
+from ebbtide.registry.purge.renewing import renewed_marks
 from ebbtide.rules.images.policy import Assigned
 from ebbtide.tables.session import SparkOptions, spark_session
 
 MOST_OF_THE_ORACLE = 1.0
-"""How long Spark on two cores may take for a row, in terms of what the plain oracle takes for one."""
+"""How long Spark on two cores may judge a row, in terms of what the plain oracle takes for one."""
+URL = "oci://bench.example"
 SAMPLED = [f"team{number}/app" for number in range(20, REPOSITORIES, 40)]
 _VALUES = ("policy", "expires_at", "can_delete_prior", "recycle")
 
 
-def judge_all(spark: SparkSession, root: Path, manifests: int) -> float:
-    """Judge the registry, and say how long it took."""
-    began = time.monotonic()
-    images, tags = IMAGES.read(spark, root / "images"), TAGS.read(spark, root / "tags")
-    verdicts = evaluate(images, tags, policies(), NOW, running(manifests), scratch=root / "scratch")
-    VERDICTS.write(verdicts, root / "verdicts")
-    return time.monotonic() - began
+def plan_all(spark: SparkSession, root: Path, manifests: int) -> tuple[Manifest, dict[str, float]]:
+    """Plan the purge as if the registry had just been scanned, and say after how long each step was done."""
+    began, steps = time.monotonic(), {}
+    state = root / "state"
+    order = PurgeOrder(policies(), running(manifests)).dated(NOW)
+    tags = ds.dataset(root / TAGS_FOLDER, format="parquet").count_rows()
+    scanned = dict.fromkeys((f"team{number}/app" for number in range(REPOSITORIES)), NOW)
+    snapshot = Snapshot(spark, root, scanned, manifests, tags)
+    look = Scanned(snapshot, root, NOW, REPOSITORIES, tags, manifests, read=0, gone=0)
+
+    def noted(step: str) -> None:
+        steps[step] = round(time.monotonic() - began, 1)
+        if step == "verdicts written":
+            shutil.copytree(run_folder(state, 1).scratch / "verdicts", root / "verdicts")
+
+    planner = RegistryPlanner(
+        spark,
+        order,
+        NOW,
+        look=lambda _: look,
+        marks=lambda _: None,
+        renew=lambda found: sum(1 for _ in renewed_marks(found, order.policies, NOW)),
+        probe=lambda names: dict.fromkeys(names, Capabilities(*[Ability.YES] * 4)),
+        on_step=noted,
+    )
+    subject = Subject(URL, URL, URL, PURGE, order.to_json(), order.hash, NOW)
+    ledger = Ledger(f"sqlite:///{root}/ledger.db")
+    plan = make_plan(
+        spark, state, ledger, subject, planner.decide, made_at=NOW, options=FreezeOptions(), on_step=noted
+    )
+    ledger.close()
+    return plan, steps
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -108,7 +145,7 @@ def compare(root: Path, expected: set[tuple[object, ...]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Make, judge, compare, print; fail if it is slow or differs."""
+    """Make, plan, compare, print; fail if it is slow or differs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--manifests", type=int, default=1_000_000)
     parser.add_argument("--driver-memory", default="2g")
@@ -119,15 +156,17 @@ def main() -> None:
         with spark_session(spark_options, cache=root) as spark:
             write_registry(spark, root, options.manifests)
             with PeakMemory() as peak:
-                seconds = judge_all(spark, root, options.manifests)
+                plan, steps = plan_all(spark, root, options.manifests)
         expected, oracle = judge_sample(root, options.manifests)
         found = compare(root, expected)
-    ratio = seconds / sum(count for count, _ in found["decisions"].values()) / oracle
+    seconds, planned = steps["plan recorded"], plan.summary.due.objects
+    going = sum(found["decisions"][name][0] for name in ("delete", "recycle"))
+    ratio = steps["verdicts written"] / sum(count for count, _ in found["decisions"].values()) / oracle
     sizes = {"peak_total_mib": peak.total >> 20, "peak_jvm_mib": peak.jvm >> 20}
-    times = {"seconds": round(seconds, 1), "of_the_oracle": round(ratio, 2)}
-    print(json.dumps({"manifests": options.manifests, **times, **found, **sizes}))
-    if not found["alike"] or ratio > MOST_OF_THE_ORACLE:
-        sys.exit("the judging of registries is not what it must be")
+    times = {"seconds": seconds, "steps": steps, "of_the_oracle": round(ratio, 2)}
+    print(json.dumps({"manifests": options.manifests, "planned": planned, **times, **found, **sizes}))
+    if not found["alike"] or planned != going or ratio > MOST_OF_THE_ORACLE:
+        sys.exit("the planning of registries is not what it must be")
 
 
 if __name__ == "__main__":
