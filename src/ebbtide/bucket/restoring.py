@@ -16,7 +16,14 @@ from ebbtide.bucket.version_recycling import VersionBinDeleter
 from ebbtide.engine.bins import Bin, BinItem
 from ebbtide.engine.emptying import BinKeeper
 from ebbtide.engine.freezing import FreezeOptions, OnStep, no_step
-from ebbtide.engine.restoring import RestoreChoice, Restored, Restorer, check_none_interrupted, chosen_labels
+from ebbtide.engine.restoring import (
+    RestoreChoice,
+    Restored,
+    Restorer,
+    check_none_interrupted,
+    chosen_labels,
+    to_addresses,
+)
 from ebbtide.errors import BadInput, NotFound, StalePlan
 from ebbtide.ledger.locks import target_lock
 from ebbtide.plan.manifest import Manifest
@@ -65,14 +72,8 @@ def bucket_restorer(shop: BucketShop, on_step: OnStep = no_step) -> Restorer:
         forms = {folder: contents.label(folder).form for folder in {item.folder for item in page}}
         return [_moved(shop, contents, item, forms[item.folder]) for item in page]
 
-    return Restorer(
-        shop.root,
-        shop.ledger,
-        contents,
-        shop.clock,
-        on_step=on_step,
-        moves=moves if isinstance(contents, VersionBin) else None,
-    )
+    back = moves if isinstance(contents, VersionBin) else partial(to_addresses, contents)
+    return Restorer(shop.root, shop.ledger, contents, shop.clock, back, on_step=on_step)
 
 
 def _moved(shop: BucketShop, contents: Bin, item: BinItem, form: str) -> DeleteResult:

@@ -97,10 +97,10 @@ class Restorer:
     ledger: Ledger
     bin: Bin
     clock: Clock
+    moves: MovePage
+    """Moves a page's items back, and says of each what became of it."""
     before: BeforePage = nothing_before
     on_step: OnStep = no_step
-    moves: MovePage | None = None
-    """Moves a page's items back where the store's own moves will not do."""
 
     def restore(self, target: str, asked: str, items: Iterable[BinItem]) -> Restored:
         """Bring items back, none over another content; `asked` says what was asked for, for the ledger."""
@@ -146,7 +146,7 @@ class Restorer:
         """Move one page's items and make durable what became of each."""
         self.before(page, folder.run_id)
         attempt = self.ledger.start_wave(folder.run_id, number)
-        results = [_settled(result) for result in (self.moves or self._to_addresses)(page)]
+        results = [_settled(result) for result in self.moves(page)]
         self.on_step(f"page {number} moved")
         place = folder.outcomes(number, attempt)
         place.mkdir(parents=True, exist_ok=True)
@@ -156,10 +156,6 @@ class Restorer:
         self.on_step(f"page {number} finished")
         return results
 
-    def _to_addresses(self, page: Sequence[BinItem]) -> Sequence[DeleteResult]:
-        requests = [MoveRequest(self.bin.place_of(one.folder, one.address), one.address) for one in page]
-        return self.bin.store.move(requests)
-
     def _end(self, run_id: int, tallies: dict[str, Tally]) -> None:
         left = sum(tally.objects for name, tally in tallies.items() if name != Outcome.RESTORED)
         if left:
@@ -167,6 +163,12 @@ class Restorer:
         else:
             self.ledger.move(run_id, RunState.SUCCEEDED)
         self.on_step("restore ended")
+
+
+def to_addresses(contents: Bin, page: Sequence[BinItem]) -> Sequence[DeleteResult]:
+    """Move items to the addresses that they had, by the store's own moves."""
+    requests = [MoveRequest(contents.place_of(one.folder, one.address), one.address) for one in page]
+    return contents.store.move(requests)
 
 
 def chosen_labels(contents: Bin, choice: RestoreChoice) -> list[Label]:

@@ -15,7 +15,14 @@ import pyarrow.dataset as ds
 from ebbtide.engine.bins import Bin, BinItem
 from ebbtide.engine.freezing import OnStep, no_step
 from ebbtide.engine.layout import run_folder
-from ebbtide.engine.restoring import RestoreChoice, Restored, Restorer, check_none_interrupted, chosen_labels
+from ebbtide.engine.restoring import (
+    RestoreChoice,
+    Restored,
+    Restorer,
+    check_none_interrupted,
+    chosen_labels,
+    to_addresses,
+)
 from ebbtide.errors import EbbtideError, NotFound
 from ebbtide.lake.catalog.model import Repository
 from ebbtide.lake.catalog.partitions import branch_path, object_pattern
@@ -27,7 +34,7 @@ from ebbtide.ledger.locks import target_lock
 from ebbtide.plan.decision import Outcome
 from ebbtide.plan.manifest import Manifest
 from ebbtide.plan.recycling import Label
-from ebbtide.store.base import DeleteResult, MoveRequest, Store
+from ebbtide.store.base import DeleteResult, Store
 
 _FENCED = "the reaper is about to delete what lies at its address, see 'ebb lake queue'"
 
@@ -43,7 +50,7 @@ def restorer(shop: Workshop, repository: Repository, on_step: OnStep = no_step) 
     def moves(page: Sequence[BinItem]) -> list[DeleteResult]:
         return _back(shop, contents, page)
 
-    return Restorer(shop.root, shop.ledger, contents, shop.clock, before, on_step, moves)
+    return Restorer(shop.root, shop.ledger, contents, shop.clock, moves, before, on_step)
 
 
 def _back(shop: Workshop, contents: Bin, page: Sequence[BinItem]) -> list[DeleteResult]:
@@ -54,15 +61,7 @@ def _back(shop: Workshop, contents: Bin, page: Sequence[BinItem]) -> list[Delete
     sweep finds it again, and sets it aside.
     """
     late = shop.catalog.reprieve(contents.target_uid, [item.address for item in page])
-    moved = iter(
-        contents.store.move(
-            [
-                MoveRequest(contents.place_of(item.folder, item.address), item.address)
-                for item in page
-                if item.address not in late
-            ]
-        )
-    )
+    moved = iter(to_addresses(contents, [item for item in page if item.address not in late]))
     return [
         DeleteResult(item.address, Outcome.DENIED, _FENCED) if item.address in late else next(moved)
         for item in page

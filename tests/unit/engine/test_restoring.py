@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from ebbtide.engine import restoring
 from ebbtide.engine.bins import Bin
 from ebbtide.engine.burials import find_burial, finished_outcomes, is_restore
-from ebbtide.engine.restoring import Restorer, check_none_interrupted, restored_since
+from ebbtide.engine.restoring import Restorer, check_none_interrupted, restored_since, to_addresses
 from ebbtide.errors import MetadataError, NotFound, SafetyStop
 from ebbtide.ledger.runs import Ledger, RunState
 from ebbtide.plan.recycling import Label, items_of, label_from_json, label_key
@@ -48,7 +49,9 @@ class Scene:
             if step == dies_at:
                 raise Killed(step)
 
-        return Restorer(self.root, self.ledger, self.bin, lambda: NOW, on_step=watch)
+        return Restorer(
+            self.root, self.ledger, self.bin, lambda: NOW, partial(to_addresses, self.bin), on_step=watch
+        )
 
     def restore(self, dies_at: str = "") -> restoring.Restored:
         """Restore all that is in the bin."""
@@ -114,9 +117,7 @@ def test_killed_at_any_step_nothing_is_lost_or_double_and_the_next_ends_it(scene
 def test_steps_are_those_that_are_killed(scene):
     """A restore reports the steps that this file kills it at, so a new one cannot be forgotten here."""
     seen: list[str] = []
-    Restorer(scene.root, scene.ledger, scene.bin, lambda: NOW, on_step=seen.append).restore(
-        "lake:x", "all", scene.bin.items(LABEL)
-    )
+    replace(scene.restorer(), on_step=seen.append).restore("lake:x", "all", scene.bin.items(LABEL))
 
     assert STEPS == seen
 
