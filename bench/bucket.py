@@ -24,12 +24,12 @@ from pyspark.sql import functions as f
 
 from bench.bucket_inventory import BUCKET, NOW, make_rules, write_report
 from bench.peak import PeakMemory
-from ebbtide.bucket.evaluation.places import Setting
-from ebbtide.bucket.evaluation.verdicts import evaluate
-from ebbtide.bucket.inventory.report import read_report
-from ebbtide.rules.s3.configuration import Configuration, Rule
-from ebbtide.rules.s3.storage_classes import SMALL
-from ebbtide.tables.session import SparkOptions, spark_session
+from ebbtide.engine.spark.session import SparkOptions, spark_session
+from ebbtide.targets.s3.evaluation.places import Setting
+from ebbtide.targets.s3.evaluation.verdicts import evaluate
+from ebbtide.targets.s3.inventory.report import read_report
+from ebbtide.targets.s3.rules.configuration import Configuration, Rule
+from ebbtide.targets.s3.rules.storage_classes import SMALL
 
 MOST = 3.0
 MOST_GROWTH = 1.5

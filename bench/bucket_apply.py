@@ -26,14 +26,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from tests.services.seaweed import S3Server, seaweed
 
-from ebbtide.bucket.actions.deleter import BucketDeleter
-from ebbtide.bucket.model import Action, Versioning
-from ebbtide.engine.deleting import DeleteOptions, delete_rows
-from ebbtide.rules.instant import system_clock
-from ebbtide.store.base import StoreSpec
-from ebbtide.store.s3_versions import VersionedBucket
-from ebbtide.tables.contracts import TASK
-from ebbtide.tables.session import SparkOptions, spark_session
+from ebbtide.core.instant import system_clock
+from ebbtide.engine.actor import DeleteOptions, delete_rows
+from ebbtide.engine.spark.session import SparkOptions, spark_session
+from ebbtide.engine.tables.contracts import TASK
+from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.s3_versions import VersionedBucket
+from ebbtide.targets.s3.actions.deleter import BucketDeleter
+from ebbtide.targets.s3.model import Action, Versioning
 
 BUCKET = "bench"
 ROUNDS = 2

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import duckdb
 
-from ebbtide.rules.s3.configuration import (
+from ebbtide.targets.s3.rules.configuration import (
     Configuration,
     Expiration,
     Filter,

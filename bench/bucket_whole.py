@@ -19,24 +19,26 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from ebbtide.bucket.demonstration import check_bucket, list_versions
-from ebbtide.bucket.embedded import seaweed
-from ebbtide.bucket.job import BucketShop, apply_bucket, plan_bucket
-from ebbtide.bucket.rulebook import BucketRules
-from ebbtide.bucket.sources import Source
-from ebbtide.engine.applying import ApplyOptions
-from ebbtide.engine.freezing import FreezeOptions
-from ebbtide.ledger.runs import Ledger
-from ebbtide.rules.instant import system_clock
-from ebbtide.rules.s3.configuration import (
+from tests.services.runs import apply_bucket, plan_bucket
+
+from ebbtide.core.instant import system_clock
+from ebbtide.engine.apply import ApplyOptions
+from ebbtide.engine.plan import PlanOptions
+from ebbtide.engine.spark.session import SparkOptions, spark_session
+from ebbtide.state.runs import Ledger
+from ebbtide.storage.base import StoreSpec
+from ebbtide.targets.s3.demonstration import check_bucket, list_versions
+from ebbtide.targets.s3.embedded import seaweed
+from ebbtide.targets.s3.rulebook import BucketRules
+from ebbtide.targets.s3.rules.configuration import (
     Configuration,
     Expiration,
     Filter,
     NoncurrentExpiration,
     Rule,
 )
-from ebbtide.store.base import StoreSpec
-from ebbtide.tables.session import SparkOptions, spark_session
+from ebbtide.targets.s3.shop import BucketShop
+from ebbtide.targets.s3.sources import Source
 
 BUCKET = "whole"
 LATER = timedelta(days=10)
@@ -99,7 +101,7 @@ def main() -> None:
         with spark_session(SparkOptions(master="local[2]"), cache=root) as spark:
             took("start")
             now = shop.clock()
-            manifest = plan_bucket(spark, shop, shop.sourced(Source.STORED), now=now, options=FreezeOptions())
+            manifest = plan_bucket(spark, shop, shop.sourced(Source.STORED), now=now, options=PlanOptions())
             took("plan")
             applied = apply_bucket(spark, shop, manifest, options=ApplyOptions(override_breaker=True))
             took("apply")

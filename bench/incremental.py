@@ -22,16 +22,16 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from tests.services.runs import apply_lake, plan_lake
 
-from ebbtide.engine.applying import ApplyOptions
-from ebbtide.engine.freezing import FreezeOptions
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.catalog.committed import Committed
-from ebbtide.lake.job import apply_lake, plan_lake
-from ebbtide.lake.workshop import Workshop
-from ebbtide.ledger.runs import Ledger
-from ebbtide.plan.manifest import Manifest
-from ebbtide.tables.session import SparkOptions, spark_session
+from ebbtide.core.manifest import Manifest
+from ebbtide.engine.apply import ApplyOptions
+from ebbtide.engine.plan import PlanOptions
+from ebbtide.engine.spark.session import SparkOptions, spark_session
+from ebbtide.state.runs import Ledger
+from ebbtide.targets.lake.catalog.catalog import Catalog
+from ebbtide.targets.lake.catalog.committed import Committed
+from ebbtide.targets.lake.workshop import Workshop
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 POLICY = '{"raw": {"prefix": "raw/", "days": 150}, "tmp": {"prefix": "tmp/", "days": 100}}'
@@ -91,7 +91,7 @@ class Bench:
     def plan(self, spark: SparkSession, *, full: bool) -> tuple[Manifest, float]:
         """Plan and say how many seconds it took."""
         began = time.monotonic()
-        manifest = plan_lake(spark, self.shop, "big", now=NOW, options=FreezeOptions(), full=full)
+        manifest = plan_lake(spark, self.shop, "big", now=NOW, options=PlanOptions(), full=full)
         return manifest, time.monotonic() - began
 
     def round(self, spark: SparkSession, number: int, changes: int) -> dict[str, Any]:

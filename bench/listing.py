@@ -25,11 +25,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from ebbtide.lake.catalog.model import Repository
-from ebbtide.lake.uncommitted.listing import listed as list_prefixes
-from ebbtide.store.base import StoreSpec
-from ebbtide.tables.contracts import LISTED
-from ebbtide.tables.session import SparkOptions, spark_session
+from ebbtide.engine.spark.session import SparkOptions, spark_session
+from ebbtide.engine.tables.contracts import LISTED
+from ebbtide.storage.base import StoreSpec
+from ebbtide.targets.lake.catalog.model import Repository
+from ebbtide.targets.lake.uncommitted.listing import listed as list_prefixes
 
 ROUNDS = 3
 UID = "5b" * 16

@@ -17,14 +17,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+from tests.services.runs import plan_lake
 
 from bench.peak import PeakMemory
-from ebbtide.engine.freezing import FreezeOptions
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.job import plan_lake
-from ebbtide.lake.workshop import Workshop
-from ebbtide.ledger.runs import Ledger
-from ebbtide.tables.session import SparkOptions, spark_session
+from ebbtide.engine.plan import PlanOptions
+from ebbtide.engine.spark.session import SparkOptions, spark_session
+from ebbtide.state.runs import Ledger
+from ebbtide.targets.lake.catalog.catalog import Catalog
+from ebbtide.targets.lake.workshop import Workshop
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 POLICY = '{"raw": {"prefix": "raw/", "days": 30}, "tmp": {"prefix": "tmp/", "days": 3}}'
@@ -76,7 +76,7 @@ def main() -> None:
             began = time.monotonic()
             with spark_session(spark_options, cache=root) as spark:
                 started = time.monotonic()
-                manifest = plan_lake(spark, shop, "big", now=NOW, options=FreezeOptions())
+                manifest = plan_lake(spark, shop, "big", now=NOW, options=PlanOptions())
             seconds = time.monotonic() - started
     print(
         json.dumps(

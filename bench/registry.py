@@ -29,27 +29,60 @@ from pyspark.sql import SparkSession
 
 from bench.peak import PeakMemory
 from bench.registry_tables import NOW, REPOSITORIES, policies, running, write_registry
-from ebbtide.engine.freezing import FreezeOptions, Subject, make_plan
+from ebbtide.core.manifest import Manifest
+from ebbtide.engine.actor import Actor, Attempt
+from ebbtide.engine.cluster_check import Reach
+from ebbtide.engine.collector import Collected, Collector, Context, Identity, Policy, Run
 from ebbtide.engine.layout import run_folder
-from ebbtide.ledger.runs import Ledger
-from ebbtide.plan.manifest import Manifest
-from ebbtide.registry.base import Ability, Capabilities
-from ebbtide.registry.inventory.scanning import Scanned
-from ebbtide.registry.inventory.snapshots import TAGS_FOLDER, Snapshot
-from ebbtide.registry.model import Image, Quarantine, QuarantineState, Tag
-from ebbtide.registry.oracle import judge
-from ebbtide.registry.purge.job import PURGE
-from ebbtide.registry.purge.order import PurgeOrder
-from ebbtide.registry.purge.planning import RegistryPlanner
-from ebbtide.registry.purge.renewing import renewed_marks
-from ebbtide.rules.images.policy import Assigned
-from ebbtide.tables.session import SparkOptions, spark_session
+from ebbtide.engine.plan import PlanOptions, plan
+from ebbtide.engine.spark.session import SparkOptions, spark_session
+from ebbtide.state.runs import Ledger
+from ebbtide.targets.oci.base import Ability, Capabilities
+from ebbtide.targets.oci.inventory.scanning import Scanned
+from ebbtide.targets.oci.inventory.snapshots import TAGS_FOLDER, Snapshot
+from ebbtide.targets.oci.model import Image, Quarantine, QuarantineState, Tag
+from ebbtide.targets.oci.oracle import judge
+from ebbtide.targets.oci.policies.policy import Assigned
+from ebbtide.targets.oci.purge.collector import PURGE
+from ebbtide.targets.oci.purge.order import PurgeOrder
+from ebbtide.targets.oci.purge.planning import RegistryPlanner
+from ebbtide.targets.oci.purge.renewing import renewed_marks
 
 MOST_OF_THE_ORACLE = 1.0
 """How long Spark on two cores may judge a row, in terms of what the plain oracle takes for one."""
 URL = "oci://bench.example"
 SAMPLED = [f"team{number}/app" for number in range(20, REPOSITORIES, 40)]
 _VALUES = ("policy", "expires_at", "can_delete_prior", "recycle")
+
+
+class _Scanned(Collector):
+    """The purge of a registry that was scanned before: judging is measured, not the network."""
+
+    name, in_order = PURGE, True
+    identity = Identity(URL, URL, URL)
+
+    def __init__(self, order: PurgeOrder, planner: RegistryPlanner) -> None:
+        self._order, self._planner = order, planner
+
+    def policy(self) -> Policy:
+        """Return the order."""
+        return Policy(self._order.to_json(), self._order.hash)
+
+    def reach(self) -> Reach:
+        """Reach nothing."""
+        return lambda: None
+
+    def collect(self, run: Run) -> Collected:
+        """Judge what was scanned."""
+        return self._planner.collect(run.folder)
+
+    def check_unchanged(self, plan: Manifest) -> None:
+        """Refuse: it is only planned."""
+        raise NotImplementedError
+
+    def actor(self, plan: Manifest, attempt: Attempt) -> Actor:
+        """Refuse: it is only planned."""
+        raise NotImplementedError
 
 
 def plan_all(spark: SparkSession, root: Path, manifests: int) -> tuple[Manifest, dict[str, float]]:
@@ -73,17 +106,17 @@ def plan_all(spark: SparkSession, root: Path, manifests: int) -> tuple[Manifest,
         NOW,
         look=lambda _: look,
         marks=lambda _: None,
+        dates=lambda _: None,
+        learn_dates=lambda *_: (),
         renew=lambda found: sum(1 for _ in renewed_marks(found, order.policies, NOW)),
         probe=lambda names: dict.fromkeys(names, Capabilities(*[Ability.YES] * 4)),
         on_step=noted,
     )
-    subject = Subject(URL, URL, URL, PURGE, order.to_json(), order.hash, NOW)
     ledger = Ledger(f"sqlite:///{root}/ledger.db")
-    plan = make_plan(
-        spark, state, ledger, subject, planner.decide, made_at=NOW, options=FreezeOptions(), on_step=noted
-    )
+    context, collector = Context(state, ledger, lambda: NOW), _Scanned(order, planner)
+    manifest = plan(spark, context, collector, now=NOW, options=PlanOptions(), on_step=noted)
     ledger.close()
-    return plan, steps
+    return manifest, steps
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -97,7 +130,8 @@ def sampled(root: Path) -> Iterator[Image]:
     tags: dict[tuple[str, str], list[Tag]] = {}
     for row in rows(root / "tags"):
         values = Assigned(*(row[name] for name in _VALUES))
-        tag = Tag(row["tag"], row["moved_at"], values, bool(row["delete_requested"]), row["seen_at"])
+        asked = bool(row["delete_requested"])
+        tag = Tag(row["tag"], row["moved_at"], values, asked, row["seen_at"], copied=True)
         tags.setdefault((row["repository"], row["digest"]), []).append(tag)
     for row in rows(root / "images"):
         state = row["quarantine"] and Quarantine(QuarantineState(row["quarantine"]), row["quarantine_since"])

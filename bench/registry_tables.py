@@ -15,11 +15,11 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ebbtide.registry.model import Reference, Running
-from ebbtide.registry.tables import IMAGES, TAGS
-from ebbtide.rules.images.policies import Policies
-from ebbtide.rules.images.reading import read_policies
-from ebbtide.rules.instant import to_micros
+from ebbtide.core.instant import to_micros
+from ebbtide.targets.oci.model import Reference, Running
+from ebbtide.targets.oci.policies.document import read_policies
+from ebbtide.targets.oci.policies.policy import Policies
+from ebbtide.targets.oci.tables import IMAGES, TAGS
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 REPOSITORIES = 2_000

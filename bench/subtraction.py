@@ -29,9 +29,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from bench.peak import PeakMemory
-from ebbtide.tables.antijoin import without
-from ebbtide.tables.digest import address_hash
-from ebbtide.tables.session import SparkOptions, spark_session
+from ebbtide.engine.spark.session import SparkOptions, spark_session
+from ebbtide.engine.tables.antijoin import without
+from ebbtide.engine.tables.digest import address_hash
 
 MOST = 3.0
 ROUNDS = 3

@@ -22,7 +22,7 @@ from pathlib import Path
 from tests.integration.crashing import JOBS, Executioner, Job, Scene, every_kill_point, make_scene, quick
 from tests.services.spark import OPTIONS
 
-from ebbtide.tables.session import spark_session
+from ebbtide.engine.spark.session import spark_session
 
 
 @contextmanager

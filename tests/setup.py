@@ -14,6 +14,7 @@ PACKAGES = {
     "chromium": "/usr/bin/chromium",
     "docker-registry": "/usr/bin/docker-registry",
     "skopeo": "/usr/bin/skopeo",
+    "iproute2": "/sbin/ip",
 }
 
 

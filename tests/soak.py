@@ -25,7 +25,7 @@ from tests.machine.scratch import scratch_folder
 from tests.seeds import draw_alike
 from tests.services.spark import OPTIONS
 
-from ebbtide.tables.session import spark_session
+from ebbtide.engine.spark.session import spark_session
 
 HISTORIES = 100
 """How many histories share their Spark jobs."""

@@ -13,11 +13,11 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from ebbtide.errors import EbbtideError, NotFound, Refused
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.catalog.ranges import COMMITTED, ENTRIES, STAGED, read_metarange, read_range
-from ebbtide.lake.reaper.reaping import Reaped, Reaper, ReapOptions
-from ebbtide.lake.reaper.removing import StoreRemover
+from ebbtide.core.errors import EbbtideError, NotFound, Refused
+from ebbtide.targets.lake.catalog.catalog import Catalog
+from ebbtide.targets.lake.catalog.ranges import COMMITTED, ENTRIES, STAGED, read_metarange, read_range
+from ebbtide.targets.lake.reaper.reaping import Reaped, Reaper, ReapOptions
+from ebbtide.targets.lake.reaper.removing import StoreRemover
 
 REPO = "lake"
 KEYS = 12

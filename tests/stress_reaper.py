@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from tests.services.postgres import postgres_server
 from tests.stress import Stress
 
-from ebbtide.lake.catalog.catalog import Catalog
+from ebbtide.targets.lake.catalog.catalog import Catalog
 
 
 def main() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import timedelta
 from itertools import permutations
 from typing import Any
@@ -9,15 +10,24 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from ebbtide.rules.instant import format_instant, parse_instant
+from ebbtide.core.instant import format_instant, parse_instant
 
 PREFIXES = ["", "a", "a/", "a/b", "a/b/", "b/", "ü/"]
 KEYS = ["a", "a/b", "a/b/c", "a/bc", "a/x", "b/1", "b/2", "c", "ü/1", "z"]
 ADDRESSES = [str(number) for number in range(8)]
+ODD_ADDRESSES = [
+    "s3://elsewhere/8",
+    "_lakefs/9",
+    "s3://simulated-namespace/1",
+    "s3a://simulated-namespace//2",
+    "s3://simulated-namespace/%33",
+    "d//4",
+]
+"""Outside the namespace, metadata, and other spellings, of which the last two may name other objects."""
 BRANCHES = ["main", "b1", "b2"]
 COLLECTORS = ["lifecycle", "uncommitted", "retention"]
 COLLECTED = [list(names) for number in (1, 2, 3) for names in permutations(COLLECTORS, number)]
-UNREFERENCED = ["u1", "u2", "u3", "u4", "_lakefs/u5"]
+UNREFERENCED = ["u1", "u2", "u3", "u4", "_lakefs/u5", "s3://elsewhere/u6", "s3://simulated-namespace/u7"]
 DAYS = st.integers(1, 6)
 HOURS = st.sampled_from(["00:00:00", "00:00:01", "12:30:00", "23:59:59.999999"])
 NOW = "1998-01-20T00:00:00Z"
@@ -28,6 +38,10 @@ AROUND = [
     timedelta(0),
     timedelta(microseconds=1),
     timedelta(minutes=30),
+]
+
+RESTORED_UNTIL = [
+    format_instant(parse_instant(NOW) + after) for after in (*AROUND, timedelta(days=2), timedelta(days=9))
 ]
 
 
@@ -58,7 +72,7 @@ def entries(draw: st.DrawFn, most: int = 6) -> dict[str, Any]:
     keys = draw(st.lists(st.sampled_from(KEYS), unique=True, max_size=most))
     return {
         key: {
-            "address": draw(st.sampled_from(ADDRESSES)),
+            "address": draw(st.sampled_from(ADDRESSES * 3 + ODD_ADDRESSES)),
             "created": draw(moments()),
             "size": draw(st.integers(0, 9)),
         }
@@ -148,7 +162,10 @@ def many_worlds(count: int, number: int, *, every: bool = False) -> list[dict[st
     )
     @given(collected_worlds() if every else worlds())
     def collect(world: dict[str, Any]) -> None:
-        found.append(world)
+        # Not drawn, so that what else is drawn does not depend on it.
+        chance = random.Random(f"{number} {len(found)}")
+        some = [address for address in ADDRESSES if chance.random() < 0.25]
+        found.append({**world, "restored": {address: chance.choice(RESTORED_UNTIL) for address in some}})
 
     collect()
     return found

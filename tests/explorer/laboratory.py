@@ -14,11 +14,11 @@ from typing import Any
 from sqlalchemy import Connection, event
 from tests.explorer.stepping import boundary, current, seen
 
-from ebbtide.errors import NotFound
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.catalog.partitions import branch_path
-from ebbtide.lake.catalog.ranges import COMMITTED, read_metarange, read_range
-from ebbtide.store.base import DeleteRequest, DeleteResult, Store
+from ebbtide.core.errors import NotFound
+from ebbtide.storage.base import DeleteRequest, DeleteResult, Store
+from ebbtide.targets.lake.catalog.catalog import Catalog
+from ebbtide.targets.lake.catalog.partitions import branch_path
+from ebbtide.targets.lake.catalog.ranges import COMMITTED, METARANGES, read_metarange, read_range
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 _COUNTERS = {"sequence", "seq"}
@@ -33,6 +33,7 @@ _STATE = {
     "queue": "SELECT address, state, fence, again, tries FROM catalog_reclaim",
     "shared": "SELECT address, committed FROM catalog_shared",
     "import": "SELECT metarange_id FROM catalog_imports",
+    "note": "SELECT metarange_id, kind FROM catalog_metaranges",
 }
 
 
@@ -196,6 +197,7 @@ class Laboratory:
         self._committed: dict[str, frozenset[str]] = {}
         self._before: sqlite3.Connection | None = None
         self._objects: dict[str, bytes] = {}
+        self._metaranges: set[str] = set()
         self._given: dict[str, int] = {}
         self.token = ""
         self.imported: Any = None
@@ -207,6 +209,7 @@ class Laboratory:
         with sqlite3.connect(self._file) as found:
             found.backup(self._before)
         self._objects = {key: self.real_store.read(key) for key in self._stored()}
+        self._metaranges = self._listed(METARANGES)
         self._given = dict(self._numbers.given)
         self.catalog._content(self.target.namespace).store = _SteppingStore(  # type: ignore[assignment]
             self.real_store, self.name
@@ -222,7 +225,8 @@ class Laboratory:
         with sqlite3.connect(self._file) as found:
             self._before.backup(found)
         found.close()
-        for key in self._stored() - set(self._objects):
+        # A metarange that the catalog has no note of is a commit that it lost.
+        for key in (self._stored() - set(self._objects)) | (self._listed(METARANGES) - self._metaranges):
             self.real_store.delete([DeleteRequest(key)])
         for key in set(self._objects) - self._stored():
             self.real_store.write(key, self._objects[key])
@@ -269,8 +273,11 @@ class Laboratory:
         return NOW + self.ahead.get(actor.name, timedelta(0))
 
     def _stored(self) -> set[str]:
+        return self._listed("repos/")
+
+    def _listed(self, prefix: str) -> set[str]:
         found: set[str] = set()
-        for batch in self.real_store.list("repos/"):
+        for batch in self.real_store.list(prefix):
             found.update(batch.column("key").to_pylist())
         return found
 

@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 from greenlet import getcurrent, greenlet
 
-from ebbtide.errors import EbbtideError
+from ebbtide.core.errors import EbbtideError
 
 
 class Ended(BaseException):

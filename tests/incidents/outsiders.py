@@ -11,12 +11,18 @@ import pyarrow.parquet as pq
 from sqlalchemy import update
 from tests.services.lake import REPOSITORY, Lake
 
+from ebbtide.core.decision import Decision
+from ebbtide.core.manifest import Manifest
 from ebbtide.engine.reading import stream_decisions
-from ebbtide.lake.catalog import schema
-from ebbtide.lake.catalog.model import RangeInfo
-from ebbtide.lake.catalog.ranges import COMMITTED, ENTRIES, metadata_key, write_metarange, write_range
-from ebbtide.plan.decision import Decision
-from ebbtide.plan.manifest import Manifest
+from ebbtide.targets.lake.catalog import schema
+from ebbtide.targets.lake.catalog.model import RangeInfo
+from ebbtide.targets.lake.catalog.ranges import (
+    COMMITTED,
+    ENTRIES,
+    metadata_key,
+    write_metarange,
+    write_range,
+)
 
 
 def objects_folder(lake: Lake) -> Path:
@@ -76,3 +82,5 @@ def _replace_head(lake: Lake, branch: str, info: RangeInfo) -> None:
     table = schema.commits
     with lake.catalog._database.writing() as connection:
         connection.execute(update(table).where(table.c.id == commit.id).values(metarange_id=metarange))
+    # What was replaced has no commit any more, and would look like lost history.
+    lake.catalog.forget_history(REPOSITORY, None, "another writer")

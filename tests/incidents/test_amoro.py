@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from tests.incidents.outsiders import commit_unchecked, entry, objects_folder
 from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, make_lake
 
-from ebbtide.errors import Refused
-from ebbtide.lake.catalog.model import PhysicalAddress
+from ebbtide.core.errors import Refused
+from ebbtide.targets.lake.catalog.model import PhysicalAddress
 
 pytestmark = pytest.mark.spark
 

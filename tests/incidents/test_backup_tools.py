@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, make_lake
 
-from ebbtide.errors import Busy, EbbtideError, StalePlan
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.ledger.runs import RunState
-from ebbtide.plan.manifest import Manifest
+from ebbtide.core.errors import Busy, EbbtideError, StalePlan
+from ebbtide.core.manifest import Manifest
+from ebbtide.state.runs import RunState
+from ebbtide.targets.lake.catalog.catalog import Catalog
 
 pytestmark = pytest.mark.spark
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.services.lake import REPOSITORY, Lake
 
-from ebbtide.errors import ObjectGone
+from ebbtide.core.errors import ObjectGone
 
 pytestmark = pytest.mark.spark
 

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from tests.incidents.outsiders import data_files, entry
 from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, make_lake
 
-from ebbtide.engine.applying import Applied
-from ebbtide.lake.catalog.ranges import ENTRIES
+from ebbtide.engine.apply import Applied
+from ebbtide.targets.lake.catalog.ranges import ENTRIES
 
 pytestmark = pytest.mark.spark
 

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from tests.incidents.outsiders import make_undeletable, objects_folder
 from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, make_lake
 
-from ebbtide.engine.applying import Applied
-from ebbtide.errors import PartlyApplied
-from ebbtide.ledger.runs import RunState
-from ebbtide.plan.manifest import Manifest
+from ebbtide.core.errors import PartlyApplied
+from ebbtide.core.manifest import Manifest
+from ebbtide.engine.apply import Applied
+from ebbtide.state.runs import RunState
 
 pytestmark = pytest.mark.spark
 

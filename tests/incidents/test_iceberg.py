@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from tests.incidents.outsiders import data_files, held_by, make_undeletable
 from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, make_lake
 
+from ebbtide.core.errors import PartlyApplied
+from ebbtide.core.manifest import Manifest
 from ebbtide.engine.reading import outcome_tallies
-from ebbtide.errors import PartlyApplied
-from ebbtide.plan.manifest import Manifest
 
 pytestmark = pytest.mark.spark
 

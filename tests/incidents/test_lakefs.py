@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 from tests.incidents.outsiders import commit_unchecked, entry, held_by, objects_folder
 from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, make_lake
 
-from ebbtide.ledger.runs import RunState
-from ebbtide.plan.manifest import Manifest
+from ebbtide.core.manifest import Manifest
+from ebbtide.state.runs import RunState
 
 pytestmark = pytest.mark.spark
 

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from tests.incidents.outsiders import commit_foreign_range, entry, held_by, objects_folder, parquet_of
 from tests.services.lake import FIRST_DAY, RAW_30_DAYS, REPOSITORY, Lake, make_lake
 
-from ebbtide.errors import MetadataError, Refused
-from ebbtide.lake.catalog.ranges import ENTRIES
-from ebbtide.ledger.runs import RunState
-from ebbtide.plan.manifest import Manifest
+from ebbtide.core.errors import MetadataError, Refused
+from ebbtide.core.manifest import Manifest
+from ebbtide.state.runs import RunState
+from ebbtide.targets.lake.catalog.ranges import ENTRIES
 
 pytestmark = pytest.mark.spark
 

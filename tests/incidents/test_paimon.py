@@ -6,8 +6,8 @@ import pytest
 from tests.incidents.outsiders import objects_folder
 from tests.services.lake import REPOSITORY
 
-from ebbtide.errors import MetadataError
-from ebbtide.ledger.runs import RunState
+from ebbtide.core.errors import MetadataError
+from ebbtide.state.runs import RunState
 
 pytestmark = pytest.mark.spark
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.services.lake import open_lake
 from tests.services.spark import QUICK
 
-from ebbtide.tables.session import SparkOptions, spark_session
+from ebbtide.engine.spark.session import SparkOptions, spark_session
 
 
 def main(folder: Path, master: str) -> None:

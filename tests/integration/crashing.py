@@ -25,12 +25,12 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, make_lake, open_lake
 
+from ebbtide.core.manifest import Manifest
 from ebbtide.engine.layers import TOUCHED, UNTOUCHED
 from ebbtide.engine.reading import stream_decisions
-from ebbtide.lake.lifecycle.memory import Memory, Remembered
-from ebbtide.lake.rulebook import stored_policy
-from ebbtide.ledger.runs import RunState
-from ebbtide.plan.manifest import Manifest
+from ebbtide.state.runs import RunState
+from ebbtide.targets.lake.lifecycle.memory import Memory, Remembered
+from ebbtide.targets.lake.rulebook import stored_policy
 
 OBJECTS = 32
 """So many are due in two waves: by chance alone neither wave has less than two."""
@@ -85,6 +85,9 @@ _APPLY_STEPS = (
     "wave 1 started",
     "wave 1 deleted",
     "wave 1 finished",
+    "removed items written",
+    "removed items listed",
+    "removed items folded",
     "finished",
     "statistics written",
 )
@@ -370,7 +373,7 @@ def in_order(rows: Iterable[State]) -> list[str]:
 def leftovers(lake: Lake) -> list[str]:
     """Name the files and folders of the state root that belong to no plan and to nothing remembered."""
     plans = {f"{run.run_id:06d}" for run in lake.ledger.runs() if run.state is not RunState.ABANDONED}
-    whole = {"manifest.json", "standings", "buried.json", "plan", "snapshot", "outcomes", "kept"}
+    whole = {"manifest.json", "standings", "removed", "plan", "snapshot", "outcomes", "kept"}
     runs = lake.shop.root / "runs"
     lost = [place for place in runs.iterdir() if place.name not in plans]
     lost += [part for name in plans for part in (runs / name).iterdir() if part.name not in whole]

@@ -32,20 +32,21 @@ from tests.services.lake import open_lake
 from tests.services.spark import QUICK
 
 from ebbtide import worker_daemon
-from ebbtide.engine import build, deleting, freezing
-from ebbtide.lake.catalog.database import Database
-from ebbtide.lake.lifecycle import memory
-from ebbtide.ledger.runs import Ledger
-from ebbtide.store.local import LocalStore
-from ebbtide.tables.contracts import Contract
-from ebbtide.tables.session import SparkOptions, start_session
+from ebbtide.engine import actor, build
+from ebbtide.engine import plan as planning
+from ebbtide.engine.spark.session import SparkOptions, start_session
+from ebbtide.engine.tables.contracts import Contract
+from ebbtide.state.runs import Ledger
+from ebbtide.storage.local import LocalStore
+from ebbtide.targets.lake.catalog.database import Database
+from ebbtide.targets.lake.lifecycle import memory
 
 PRELOADED = (pd, worker_daemon, build.build_id())
 DOOM: dict[str, Any] = {}
 """The driver's process, how many files its workers may delete, and where they count them."""
 
 
-class Doomed(deleting._Deleter):
+class Doomed(actor._Deleter):
     """Deletes on a worker, and after some files kills first the driver, then itself; pickled by value."""
 
     def _ask_store(self, requests):
@@ -95,7 +96,7 @@ def watch_everything(moments: Moments) -> None:
     _after(LocalStore, "write", lambda *_: moments.again("object"))
     _after(shutil, "rmtree", lambda *_: moments.again("removal"))
     _after(shutil, "copytree", lambda *_: moments.again("copy"))
-    _after(freezing, "write_durably", lambda *_: moments.again("manifest"))
+    _after(planning, "write_durably", lambda *_: moments.again("manifest"))
     _after(memory, "write_durably", lambda *_: moments.again("memory"))
     _after(memory, "remove_unused", lambda *_: moments.again("unused ranges"))
     _after_block(Ledger, "_changing", lambda: moments.again("ledger"))
@@ -151,7 +152,7 @@ def work(job: dict[str, Any], told: int) -> None:
     if job["moment"].startswith("unlink:"):
         count = f"{job['folder']}/unlinked-{os.getpid()}"
         DOOM.update(driver=os.getpid(), unlinks=int(job["moment"].removeprefix("unlink:")), count=count)
-        deleting._Deleter = Doomed
+        actor._Deleter = Doomed
     lake = open_lake(session(job), Path(job["folder"]))
     lake.day(job["day"])
     if job["fine"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,13 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.services.lake import RAW_30_DAYS, Lake, make_lake
 
+from ebbtide.core.decision import Decision
+from ebbtide.core.errors import EbbtideError, MetadataError, StalePlan
+from ebbtide.core.manifest import Manifest, manifest_from_json
 from ebbtide.engine.layout import run_folder
-from ebbtide.errors import EbbtideError, MetadataError, StalePlan
-from ebbtide.ledger.runs import RunState
-from ebbtide.plan.manifest import Manifest, manifest_from_json
+from ebbtide.engine.reading import sample_decisions, stream_decisions
+from ebbtide.engine.tables.row_counts import RECORD, adopt_counts
+from ebbtide.state.runs import RunState
 
 pytestmark = pytest.mark.spark
 
@@ -104,7 +108,8 @@ MANIFEST_CHANGES = [
     {"policy_hash": "0" * 64},
     {"target_uid": "another"},
     {"collector": "another"},
-    {"format": 2},
+    {"format": 1},
+    {"format": 3},
     {"namespace": "file:///elsewhere"},
     {"policy": "{}"},
     {"waves": 7},
@@ -150,8 +155,14 @@ def test_a_manifest_that_the_ledger_does_not_know_is_refused(lake):
     assert "make a new plan" == refused.fix
 
 
+SEEN_BY_APPLY_ALONE = {"another deadline", "another rule", "another wave"}
+"""Of a due row `ebb plan show` compares the item; an apply compares the whole row, with Spark."""
+SEEN_AT_ONCE = {"a row less", "a row twice", "a file removed", "a file cut", "a wave removed"}
+"""Also seen by who reads only the first rows."""
+
+
 def test_an_altered_plan_table_is_refused(lake):
-    """A plan table with other rows, columns or waves than were planned stops before the first delete."""
+    """A plan table with other rows, columns or waves than were planned is neither applied nor shown."""
     manifest = lake.plan(wave_size=3)
     plan = lake.folder(manifest).plan
     pristine = shutil.copytree(plan, plan.with_name("pristine"))
@@ -159,11 +170,22 @@ def test_an_altered_plan_table_is_refused(lake):
         shutil.rmtree(plan)
         shutil.copytree(pristine, plan)
         damage(max(plan.rglob("*.parquet"), key=lambda file: file.parent.name))
+        # Who alters a table may alter its record too.
+        (plan / RECORD).unlink()
+        with suppress(MetadataError):
+            adopt_counts(plan)
         refused = refusal(lake, manifest, MetadataError)
 
         assert (name, "make a new plan") == (name, refused.fix)
         assert RunState.PLANNED == lake.state(manifest)
+        if name not in SEEN_BY_APPLY_ALONE:
+            with pytest.raises(MetadataError, match="make a new plan"):
+                list(stream_decisions(lake.folder(manifest), Decision.DUE))
+        if name in SEEN_AT_ONCE:
+            with pytest.raises(MetadataError, match="make a new plan"):
+                sample_decisions(lake.folder(manifest), Decision.DUE, 1)
     shutil.rmtree(plan)
     pristine.rename(plan)
 
+    assert 5 == len(list(stream_decisions(lake.folder(manifest), Decision.DUE)))
     assert 5 == lake.apply(manifest).freed.objects

@@ -14,10 +14,17 @@ from tests.services.lake import REPOSITORY, Lake
 
 from ebbtide.cli.main import run
 from ebbtide.cli.state import State
-from ebbtide.errors import AddressError, EbbtideError, MetadataError, PolicyError
-from ebbtide.lake.catalog import schema
-from ebbtide.lake.catalog.ranges import COMMITTED, ENTRIES, metadata_key, write_metarange, write_range
-from ebbtide.ledger.runs import RunState
+from ebbtide.core.errors import AddressError, EbbtideError, MetadataError, PolicyError
+from ebbtide.state.runs import RunState
+from ebbtide.targets.lake.catalog import schema
+from ebbtide.targets.lake.catalog.ranges import (
+    COMMITTED,
+    ENTRIES,
+    metadata_key,
+    metarange_key,
+    write_metarange,
+    write_range,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -47,8 +54,10 @@ def metadata_files(lake: Lake, ref: str) -> dict[str, Path]:
     metarange = next(iter(lake.catalog.log(REPOSITORY, ref))).metarange_id
     content = lake.catalog._content(lake.catalog.repository(REPOSITORY).namespace)
     folder = lake.shop.root.parent / "objects"
-    ids = {"metarange": metarange, "range": content.ranges(metarange)[-1].id}
-    return {kind: folder / metadata_key(COMMITTED, content_id) for kind, content_id in ids.items()}
+    return {
+        "metarange": folder / metarange_key(COMMITTED, metarange),
+        "range": folder / metadata_key(COMMITTED, content.ranges(metarange)[-1].id),
+    }
 
 
 @contextmanager
@@ -109,6 +118,7 @@ def rewrite_head(lake: Lake, rows: list[dict]) -> None:
     metarange = write_metarange(lake.store, COMMITTED, [info])
     commits = schema.commits
     head = lake.catalog.branches(REPOSITORY)["main"]
+    metadata_files(lake, "main")["metarange"].unlink()
     with lake.catalog._database.writing() as connection:
         connection.execute(update(commits).where(commits.c.id == head).values(metarange_id=metarange))
 

@@ -14,13 +14,14 @@ from tests.services.bucket_plan import Listed, PlannedBucket, plan_row, planned_
 from tests.services.flaky_proxy import FlakyProxy, Response, error, flaky_proxy, slow_down
 from tests.services.seaweed import S3Server, fresh_bucket
 
-from ebbtide.bucket.actions.judging import OVERTAKEN, PROMOTED, RETIMED, REWRITTEN
-from ebbtide.bucket.embedded import reserved_ports
-from ebbtide.bucket.model import Action, Versioning
-from ebbtide.engine.deleting import DeleteOptions
-from ebbtide.store.base import StoreSpec
+from ebbtide.engine.actor import DeleteOptions
+from ebbtide.storage.base import StoreSpec
+from ebbtide.targets.s3.actions.judging import OVERTAKEN, PROMOTED, RETIMED, REWRITTEN
+from ebbtide.targets.s3.embedded import reserved_ports
+from ebbtide.targets.s3.model import Action, Versioning
 
 DELETED = ("deleted", "")
+HIDDEN = ("hidden", "")
 ABSENT = ("absent", "")
 RESUMED = ("deleted", "gone when an interrupted attempt of this run was taken up again")
 
@@ -80,11 +81,11 @@ def test_row_31_an_object_is_expired_by_a_delete_marker_and_never_by_two(version
     """Expiring adds a delete marker; doing so again, or resuming, adds none (row 31)."""
     rows = [one.row(Action.EXPIRE) for one in versioned.put("key", "1")]
 
-    assert [DELETED] == versioned.do(rows)
+    assert [HIDDEN] == versioned.do(rows)
     marker = versioned.listed("key")[0]
     assert (True, None) == (marker.latest, marker.etag)
     assert [ABSENT] == versioned.do(rows)
-    assert [RESUMED] == versioned.do(rows, resumed=True)
+    assert [("hidden", RESUMED[1])] == versioned.do(rows, resumed=True)
     assert 2 == len(versioned.everything())
 
 
@@ -316,7 +317,7 @@ def test_odd_keys_reach_the_very_object(versioned: PlannedBucket) -> None:
     expired = versioned.do([found[key][0].row(Action.EXPIRE) for key in keys])
 
     assert [DELETED] * len(keys) == outcomes
-    assert [DELETED] * len(keys) == expired
+    assert [HIDDEN] * len(keys) == expired
     assert {key: twins[key] for key in keys} == {key: versioned.listed(f"{key}!") for key in keys}
     assert {2} == {len(versioned.listed(key)) for key in keys}
 
@@ -343,7 +344,7 @@ def test_a_store_that_is_busy_for_a_while_is_asked_again(
     proxy.inject(lambda request: request.method == "HEAD", trouble, times=2)
     proxy.inject(lambda request: request.method == "DELETE", trouble, times=2)
 
-    assert [DELETED] * 6 == versioned.do(rows, spec=through(versioned, proxy))
+    assert [*[DELETED] * 3, *[HIDDEN] * 3] == versioned.do(rows, spec=through(versioned, proxy))
 
 
 def test_an_answer_that_was_lost_is_found_out_by_looking(versioned: PlannedBucket, proxy: FlakyProxy) -> None:
@@ -358,7 +359,9 @@ def test_an_answer_that_was_lost_is_found_out_by_looking(versioned: PlannedBucke
     proxy.inject(lambda request: request.method == "DELETE", lose, times=1)
     rows = [found[1].row(Action.DELETE_VERSION), found[0].row(Action.EXPIRE)]
 
-    assert ["deleted"] * 2 == [outcome for outcome, _ in versioned.do(rows, spec=through(versioned, proxy))]
+    assert ["deleted", "hidden"] == [
+        outcome for outcome, _ in versioned.do(rows, spec=through(versioned, proxy))
+    ]
     assert 2 == len(versioned.everything())
 
 

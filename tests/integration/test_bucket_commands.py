@@ -6,6 +6,7 @@ import json
 from contextlib import nullcontext
 
 import pytest
+from tests.services.machine_clock import set_machine_clock
 from tests.services.versions import everything, put_all
 
 from ebbtide.cli.main import run
@@ -53,8 +54,11 @@ def ebb(spark, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(State, "spark", lambda _state, _master=None: nullcontext(spark))
     (tmp_path / "rules.json").write_text(json.dumps(RULES))
 
-    def call(*arguments):
-        code = run(list(arguments))
+    def call(*arguments, now=""):
+        with pytest.MonkeyPatch.context() as patched:
+            if now:
+                set_machine_clock(patched, now)
+            code = run(list(arguments))
         said = capsys.readouterr()
         return code, said.out, said.err
 
@@ -131,7 +135,8 @@ def test_a_bucket_from_rules_to_outcomes(ebb, s3_server, bucket):
     explained = ebb("explain", target, "b", "--now", later, "--json")
     unknown = ebb("explain", target, "nothing")
     early = ebb("apply", "latest", "--yes")
-    applied = ebb("apply", "latest", "--yes", "--json", "--now", later)
+    ebb("plan", target, now=later)
+    applied = ebb("apply", "latest", "--yes", "--json", now=later)
     left = {(key, latest, marker) for key, _, latest, marker in everything(client, bucket)}
 
     assert (2, True) == (none[0], "NoSuchLifecycleConfiguration" in none[2])
@@ -144,7 +149,11 @@ def test_a_bucket_from_rules_to_outcomes(ebb, s3_server, bucket):
     assert ["none", "delete_version"] == [row["action"] for row in json.loads(explained[1])]
     assert (2, True) == (unknown[0], "no version and no upload" in unknown[2])
     assert (3, True) == (early[0], "what would be due at 2099" in early[2])
-    assert (0, 2) == (applied[0], json.loads(applied[1])["outcomes"]["deleted"]["objects"])
+    said = json.loads(applied[1])
+    assert (0, 1, 1) == (applied[0], said["outcomes"]["deleted"]["objects"], said["hidden"]["objects"])
+    assert {("expire", 0)} == {(c["action"], c["freed"]) for c in json.loads(forecast[1])} - {
+        (c["action"], c["bytes"]) for c in json.loads(forecast[1])
+    }
     assert {("logs/a", True, True), ("logs/a", False, False), ("b", True, False)} == left
 
 
@@ -205,10 +214,10 @@ def test_explain_knows_what_runs_have_done(ebb, s3_server, bucket):
     client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     first, second = (client.put_object(Bucket=bucket, Key="logs/a", Body=b"x")["VersionId"] for _ in range(2))
     put_all(client, bucket, ["b"])
-    asked = ("--now", "2099-01-01T00:00:00Z")
+    later = "2099-01-01T00:00:00Z"
     ebb("bucket", "rules", "set", bucket, "rules.json")
-    ebb("plan", target, *asked)
-    ebb("apply", "latest", "--yes", *asked)
+    ebb("plan", target, now=later)
+    ebb("apply", "latest", "--yes", now=later)
     explained = {row["version_id"]: row for row in json.loads(ebb("explain", target, "logs/a", "--json")[1])}
     _, said, _ = ebb("explain", target, "logs/a")
     for one in everything(client, bucket):
@@ -244,8 +253,8 @@ def test_a_moved_object_is_explained_and_left_alone_afterwards(ebb, s3_server, b
     client, target = s3_server.client(), f"s3://{bucket}"
     put_all(client, bucket, ["a"])
     asked = ("--rules", "rules.json", "--now", "2099-01-01T00:00:00Z")
-    ebb("plan", target, *asked)
-    applied = ebb("apply", "latest", "--yes", "--override-breaker", "--now", asked[-1])
+    ebb("plan", target, *asked[:2], now=asked[-1])
+    applied = ebb("apply", "latest", "--yes", "--override-breaker", now=asked[-1])
     [copy] = [one["Key"] for one in client.list_objects_v2(Bucket=bucket)["Contents"]]
     [explained] = json.loads(ebb("explain", target, "a", "--json", *asked)[1])
     again = json.loads(ebb("plan", target, "--json", *asked)[1])

@@ -12,10 +12,10 @@ import pytest
 from tests.services.flaky_proxy import FlakyProxy, access_denied, flaky_proxy
 from tests.services.seaweed import S3Server, fresh_bucket
 
-from ebbtide.bucket.inventory.listing import Limits, list_bucket
-from ebbtide.errors import MetadataError, NotFound, StoreError
-from ebbtide.rules.s3.configuration import Configuration, Expiration, Filter, Rule
-from ebbtide.store.base import StoreSpec
+from ebbtide.core.errors import MetadataError, NotFound, StoreError
+from ebbtide.storage.base import StoreSpec
+from ebbtide.targets.s3.inventory.listing import Limits, list_bucket
+from ebbtide.targets.s3.rules.configuration import Configuration, Expiration, Filter, Rule
 
 pytestmark = pytest.mark.spark
 
@@ -234,7 +234,10 @@ def test_another_listing_begins_anew(spark, s3_server, filled, tmp_path):
 def test_a_damaged_listing_is_not_resumed(spark, s3_server, filled, tmp_path, damage):
     """Nobody guesses what a broken file covers."""
     list_bucket(spark, spec_of(s3_server, filled), about("other/"), tmp_path)
-    files: dict[str, Path] = {"note": tmp_path / "listing.json", "file": next(tmp_path.glob("versions/*"))}
+    files: dict[str, Path] = {
+        "note": tmp_path / "listing.json",
+        "file": next(tmp_path.glob("versions/*.parquet")),
+    }
     files[damage].write_bytes(b"{")
 
     with pytest.raises(MetadataError, match="damaged"):

@@ -6,21 +6,22 @@ from datetime import timedelta
 
 import boto3
 import pytest
+from tests.services.runs import apply_bucket, plan_bucket
 from tests.services.versions import everything, put_all
 
-from ebbtide.bucket.job import BucketShop, apply_bucket, plan_bucket
-from ebbtide.bucket.rulebook import BucketRules
-from ebbtide.bucket.sources import Source
-from ebbtide.engine.applying import ApplyOptions
-from ebbtide.engine.freezing import FreezeOptions
+from ebbtide.core.decision import Decision
+from ebbtide.core.errors import BadInput, EbbtideError, StalePlan
+from ebbtide.core.instant import system_clock
+from ebbtide.engine.apply import ApplyOptions
 from ebbtide.engine.layout import run_folder
+from ebbtide.engine.plan import PlanOptions
 from ebbtide.engine.reading import stream_decisions
-from ebbtide.errors import BadInput, EbbtideError, StalePlan
-from ebbtide.ledger.runs import Ledger, RunState
-from ebbtide.plan.decision import Decision
-from ebbtide.rules.instant import system_clock
-from ebbtide.rules.s3.reading import read_configuration
-from ebbtide.store.base import StoreSpec
+from ebbtide.state.runs import Ledger, RunState
+from ebbtide.storage.base import StoreSpec
+from ebbtide.targets.s3.rulebook import BucketRules
+from ebbtide.targets.s3.rules.document import read_configuration
+from ebbtide.targets.s3.shop import BucketShop
+from ebbtide.targets.s3.sources import Source
 
 pytestmark = pytest.mark.spark
 
@@ -61,7 +62,7 @@ class Scene:
         """Plan by the stored rules."""
         sourced = self.shop.sourced(Source.STORED)
         return plan_bucket(
-            self.spark, self.shop, sourced, now=self.shop.clock(), options=FreezeOptions(), **how
+            self.spark, self.shop, sourced, now=self.shop.clock(), options=PlanOptions(), **how
         )
 
     def apply(self, manifest, **how):
@@ -104,7 +105,13 @@ def test_exactly_the_planned_changes(scene):
         (key, version, "expire") for key, version in current if key.startswith("logs/")
     } == {item for item in due if item[2] != "abort_upload"}
     assert ["big.bin"] == [key for key, _, action in due if action == "abort_upload"]
-    assert {"deleted"} == set(applied.outcomes)
+    assert {"deleted", "hidden"} == set(applied.outcomes)
+    assert (
+        manifest.summary.freed.bytes
+        == applied.freed.bytes
+        == manifest.summary.due.bytes - applied.hidden.bytes
+    )
+    assert applied.hidden.bytes > 0
     assert current == {(key, version) for key, version, _, is_marker in after if not is_marker}
     assert [("logs/x", True)] == [(key, latest) for key, _, latest, _ in marker]
     assert not scene.client.list_multipart_uploads(Bucket=scene.bucket).get("Uploads")
@@ -158,7 +165,7 @@ def test_a_bucket_that_cannot_be_read_stops_the_plan(scene, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
         patch.setattr(boto3, "DEFAULT_SESSION", None)
-        patch.setattr("ebbtide.store.s3_versions._opened", {})
+        patch.setattr("ebbtide.storage.s3_versions._opened", {})
         with pytest.raises(EbbtideError, match="credentials"):
             scene.shop.sourced(Source.STORED)
 

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pyspark.sql import functions as f
 
-from ebbtide.bucket.evaluation.places import Setting
-from ebbtide.bucket.evaluation.verdicts import evaluate
-from ebbtide.bucket.model import Action, Hold, Versioning
-from ebbtide.rules.s3.configuration import Configuration, Filter, NoncurrentExpiration, Rule
-from ebbtide.tables.contracts import VERSIONS
+from ebbtide.engine.tables.contracts import VERSIONS
+from ebbtide.targets.s3.evaluation.places import Setting
+from ebbtide.targets.s3.evaluation.verdicts import evaluate
+from ebbtide.targets.s3.model import Action, Hold, Versioning
+from ebbtide.targets.s3.rules.configuration import Configuration, Filter, NoncurrentExpiration, Rule
 
 pytestmark = pytest.mark.spark
 

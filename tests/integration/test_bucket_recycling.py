@@ -6,25 +6,26 @@ from datetime import timedelta
 
 import pytest
 from tests.services.bucket_plan import planned_bucket
+from tests.services.runs import apply_bucket, plan_bucket, plan_bucket_bin
 from tests.services.seaweed import fresh_bucket
 
-from ebbtide.bucket.bin_place import BIN_ROOT
-from ebbtide.bucket.job import BucketShop, apply_bucket, plan_bucket
-from ebbtide.bucket.model import Versioning
-from ebbtide.bucket.restoring import bucket_bin, plan_bucket_bin, restore_bucket
-from ebbtide.bucket.rulebook import BucketRules
-from ebbtide.bucket.sources import Source
-from ebbtide.engine.applying import ApplyOptions
-from ebbtide.engine.freezing import FreezeOptions
+from ebbtide.core.errors import BadInput, StalePlan
+from ebbtide.core.instant import system_clock
+from ebbtide.engine.apply import ApplyOptions
 from ebbtide.engine.layout import run_folder
+from ebbtide.engine.plan import PlanOptions
 from ebbtide.engine.reading import stream_decisions
 from ebbtide.engine.restoring import RestoreChoice
-from ebbtide.errors import BadInput, StalePlan
-from ebbtide.ledger.runs import Ledger
-from ebbtide.rules.instant import system_clock
-from ebbtide.rules.s3.reading import read_configuration
-from ebbtide.store.base import StoreSpec
-from ebbtide.store.opening import open_store
+from ebbtide.state.runs import Ledger
+from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.opening import open_store
+from ebbtide.targets.s3.bin_place import BIN_ROOT
+from ebbtide.targets.s3.model import Hold, Versioning
+from ebbtide.targets.s3.restoring import bucket_bin, restore_bucket
+from ebbtide.targets.s3.rulebook import BucketRules
+from ebbtide.targets.s3.rules.document import read_configuration
+from ebbtide.targets.s3.shop import BucketShop
+from ebbtide.targets.s3.sources import Source
 
 pytestmark = pytest.mark.spark
 
@@ -66,7 +67,7 @@ class Scene:
     def plan(self):
         """Plan by the stored rules."""
         sourced = self.shop.sourced(Source.STORED)
-        return plan_bucket(self.spark, self.shop, sourced, now=self.shop.clock(), options=FreezeOptions())
+        return plan_bucket(self.spark, self.shop, sourced, now=self.shop.clock(), options=PlanOptions())
 
     def apply(self, manifest, **how):
         """Apply a plan, with the breaker overridden."""
@@ -95,6 +96,16 @@ def scene(spark, s3_server, tmp_path):
         planned_bucket(s3_server, bucket, Versioning.DISABLED).empty()
 
 
+def held_because_restored(scene) -> set[tuple[str, str]]:
+    """Plan, and give the versions that are held because they were restored; none of them is due."""
+    folder = run_folder(scene.shop.root, scene.plan().run_id)
+    rows = list(stream_decisions(folder))
+    held = {(row["address"], row["task"]["version"]) for row in rows if row["reason"] == Hold.RESTORED}
+    due = {(row["address"], row["task"]["version"]) for row in rows if row["decision"] == "due"}
+    assert not held & due
+    return held
+
+
 def test_what_expired_comes_back_and_the_bin_is_out_of_every_rules_reach(scene):
     """
     What a killed and resumed apply set aside is restored byte for byte, but never over a newer object.
@@ -118,10 +129,11 @@ def test_what_expired_comes_back_and_the_bin_is_out_of_every_rules_reach(scene):
     done = restore_bucket(scene.shop, choice)
     with pytest.raises(StalePlan):
         scene.apply(empty)
+    held = held_because_restored(scene)
     contents = {key: scene.store.read(key) for key in scene.listing() if not key.startswith(BIN_ROOT)}
     described = scene.client.head_object(Bucket=scene.bucket, Key=KEYS[2])
     scene.later = timedelta(days=30)
-    expiry = plan_bucket_bin(scene.spark, scene.shop, options=FreezeOptions())
+    expiry = plan_bucket_bin(scene.spark, scene.shop, options=PlanOptions())
     emptied = scene.apply(expiry)
 
     assert {"recycled": 3} == {name: tally.objects for name, tally in applied.outcomes.items()}
@@ -130,6 +142,7 @@ def test_what_expired_comes_back_and_the_bin_is_out_of_every_rules_reach(scene):
     assert {"restored": 2, "taken": 1} == {name: tally.objects for name, tally in done.outcomes.items()}
     assert {key: key.encode() for key in KEYS} | {KEYS[0]: b"newer"} == contents
     assert {"of": "me"} == described["Metadata"]
+    assert {(key, "null") for key in KEYS[1:]} == held
     assert (1, 1) == (expiry.summary.due.objects, emptied.freed.objects)
     assert sorted(KEYS) == sorted(scene.listing())
 
@@ -172,13 +185,21 @@ def test_versions_that_were_deleted_and_objects_that_were_hidden_come_back(scene
     # By the clock of the run the markers are as old as all else, so what they hide is due, and only that.
     again = {row["address"] for row in stream_decisions(run_folder(scene.shop.root, scene.plan().run_id))}
     done = restore_bucket(scene.shop, RestoreChoice(manifest.recycling.folder))
+    held = held_because_restored(scene)
+    current = {
+        (row["Key"], row["VersionId"])
+        for row in scene.client.list_object_versions(Bucket=scene.bucket)["Versions"]
+        if row["IsLatest"] and not row["Key"].startswith(BIN_ROOT)
+    }
     contents = {key: scene.store.read(key) for key in scene.listing() if not key.startswith(BIN_ROOT)}
     scene.later = timedelta(days=30)
-    emptied = scene.apply(plan_bucket_bin(scene.spark, scene.shop, options=FreezeOptions()))
+    emptied = scene.apply(plan_bucket_bin(scene.spark, scene.shop, options=PlanOptions()))
     left = scene.client.list_object_versions(Bucket=scene.bucket, Prefix=BIN_ROOT)
 
     assert {"recycled": 5} == {name: tally.objects for name, tally in applied.outcomes.items()}
     assert ([], {*KEYS, "a"}) == (hidden, again)
+    assert held
+    assert held <= current
     assert {"restored": 4, "taken": 1} == {name: tally.objects for name, tally in done.outcomes.items()}
     assert {key: key.encode() for key in KEYS} | {"a": b"new"} == contents
     assert 1 == emptied.freed.objects

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import orc, parquet
 
-from ebbtide.bucket.inventory.report import read_report
-from ebbtide.errors import BadInput, EbbtideError, MetadataError, NotFound
-from ebbtide.rules.s3.configuration import Configuration, Expiration, Filter, Rule
+from ebbtide.core.errors import BadInput, EbbtideError, GarbledName, MetadataError, NotFound
+from ebbtide.engine.spark.failures import own_errors
+from ebbtide.targets.s3.inventory.report import read_report
+from ebbtide.targets.s3.rules.configuration import Configuration, Expiration, Filter, Rule
 
 pytestmark = pytest.mark.spark
 
@@ -77,6 +78,12 @@ Table = dict[str, list]
 Writer = Callable[[Table], bytes]
 
 
+class Written(str):
+    """A key that is written to a CSV file as it stands."""
+
+    __slots__ = ()
+
+
 def table_of(*left_out: str, **more: list) -> Table:
     """Give the rows as columns, with some left out and others added."""
     whole = {name: [row[at] for row in ROWS] for at, name in enumerate(COLUMNS)}
@@ -93,6 +100,8 @@ def as_csv(table: Table) -> bytes:
 
 
 def _text(name: str, value: object) -> str:
+    if isinstance(value, Written):
+        return value
     if name == "Key":
         return quote_plus(str(value), safe="/")
     if isinstance(value, datetime):
@@ -332,3 +341,31 @@ def test_a_report_is_fetched_from_s3(spark, s3_server, bucket, tmp_path):
     client.delete_object(Bucket=bucket, Key=keys[-1])
     with pytest.raises(EbbtideError, match="is missing"):
         read_report(spark, place, "b", EVERYTHING, scratch, options=s3_server.options)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("CSV", "x%FFy"),
+        ("CSV", "x%zz"),
+        ("CSV", "x y"),
+        ("CSV", "x\ufffdy"),
+        ("Parquet", "x\ufffdy"),
+    ],
+)
+def test_a_key_that_cannot_be_trusted_stops(spark, tmp_path, name, key):
+    """Bytes that are no UTF-8, half an escape, a key that is not encoded and one that was replaced stop."""
+    path = write_report(tmp_path, name, table_of(Key=["a", "b", Written("c%EF%BF%BD%2B"), Written(key)]))
+    found = read_report(spark, str(path), "b", EVERYTHING, tmp_path)
+
+    with pytest.raises(GarbledName, match="the report has a key that cannot be trusted"), own_errors():
+        found.versions.collect()
+
+
+def test_a_key_of_a_report_is_decoded_once(spark, tmp_path):
+    """A replacement character that was written as one, a literal %2F and a plus sign are what they are."""
+    keys = ["c\ufffd", "a%2Fb", "a+b", "x\x01\n y"]
+    path = write_report(tmp_path, "CSV", table_of(Key=keys))
+    found = read_report(spark, str(path), "b", EVERYTHING, tmp_path)
+
+    assert sorted(keys) == sorted(row.key for row in found.versions.select("key").collect())

@@ -8,8 +8,8 @@ from tests.services.flaky_proxy import dropped, flaky_proxy
 from tests.services.lake import RAW_30_DAYS, make_lake
 from tests.services.live_check import check
 
-from ebbtide.errors import StoreError
-from ebbtide.store.base import DeleteRequest
+from ebbtide.core.errors import StoreError
+from ebbtide.storage.base import DeleteRequest
 
 pytestmark = pytest.mark.spark
 

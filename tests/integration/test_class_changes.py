@@ -3,10 +3,10 @@
 import pytest
 from tests.services.moving import ABOUT, SMALL_PARTS, buckets
 
-from ebbtide.bucket.model import Versioning
-from ebbtide.plan.decision import Outcome
-from ebbtide.store import s3_objects
-from ebbtide.store.s3_transfer import Sizes
+from ebbtide.core.decision import Outcome
+from ebbtide.storage import s3_objects
+from ebbtide.storage.s3_transfer import Sizes
+from ebbtide.targets.s3.model import Versioning
 
 __all__ = ["buckets"]
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
 from tests.services.lake import FIRST_DAY, REPOSITORY, make_lake
+from tests.services.machine_clock import set_machine_clock
+from tests.services.runs import plan_deleted
 
 from ebbtide.cli.main import run
 from ebbtide.cli.state import State
-from ebbtide.engine.freezing import FreezeOptions
+from ebbtide.core.decision import Decision, HoldReason
+from ebbtide.core.errors import BreakerTripped, NotFound, Refused, StalePlan
+from ebbtide.core.instant import system_clock
+from ebbtide.engine.plan import PlanOptions
 from ebbtide.engine.reading import stream_decisions
-from ebbtide.errors import BreakerTripped, NotFound, StalePlan
-from ebbtide.lake.job import policy_runs
-from ebbtide.lake.retired.job import plan_retired
-from ebbtide.ledger.runs import RunState
-from ebbtide.plan.decision import Decision, HoldReason
-from ebbtide.rules.instant import system_clock
+from ebbtide.state.runs import RunState
+from ebbtide.storage.owner_marker import MARKER
 
 pytestmark = pytest.mark.spark
 
@@ -49,7 +51,7 @@ class Doomed:
             "_lakefs/retention/x.csv",
         ):
             self.lake.write(key, b"own")
-        self.own = set(self.lake.listing())
+        self.own = set(self.lake.listing()) - {MARKER}
         self.strangers = {
             "at the root",
             "repos.txt",
@@ -70,8 +72,8 @@ class Doomed:
     def plan(self, day, **how):
         """Plan at noon of a day."""
         now = self.lake.day(day)
-        options = FreezeOptions(wave_size=how.pop("wave_size", 50_000))
-        return plan_retired(self.lake.spark, self.lake.shop, self.gone, now=now, options=options, **how)
+        options = PlanOptions(wave_size=how.pop("wave_size", 50_000))
+        return plan_deleted(self.lake.spark, self.lake.shop, self.gone, now=now, options=options, **how)
 
     def finish(self, manifest, **how):
         """Apply a plan, as it must be: with the breaker overridden."""
@@ -83,9 +85,12 @@ class Doomed:
         return {row["address"]: row["reason"] for row in rows}
 
     def left(self):
-        """List what is really there."""
-        files = (file for file in self.folder.rglob("*") if file.is_file())
-        return {str(file.relative_to(self.folder)) for file in files}
+        """List what is really there, but for the marker, of which there is one for as long as it is known."""
+        files = {file for file in self.folder.rglob("*") if file.is_file()}
+        marker = self.folder / MARKER
+
+        assert self.is_known() == (marker in files)
+        return {str(file.relative_to(self.folder)) for file in files - {marker}}
 
     def is_known(self):
         """Tell whether the catalog still knows that the repository was deleted."""
@@ -99,7 +104,7 @@ def doomed(spark, tmp_path):
 
 
 def test_everything_of_its_own_goes_and_strangers_stay(doomed):
-    """To the microsecond after the grace period all that is its own is due; then the namespace is free."""
+    """All that is its own is due when the grace period ends; strangers keep the namespace taken."""
     memory = doomed.lake.shop.root / "memory" / doomed.gone.uid
     memory.mkdir(parents=True)
     early = doomed.plan(RIPE - 1e-6 / 86_400)
@@ -120,9 +125,11 @@ def test_everything_of_its_own_goes_and_strangers_stay(doomed):
     assert not doomed.is_known()
     assert not memory.exists()
     assert doomed.finish(manifest).already_applied
-    assert [] == policy_runs(doomed.lake.ledger, doomed.gone.uid)
     with pytest.raises(NotFound):
         doomed.lake.catalog.retired_repository(REPOSITORY)
+    with pytest.raises(Refused):
+        doomed.lake.catalog.create_repository(REPOSITORY, doomed.gone.namespace)
+    shutil.rmtree(doomed.folder / "repos")
     assert doomed.gone.uid != doomed.lake.catalog.create_repository(REPOSITORY, doomed.gone.namespace).uid
 
 
@@ -178,6 +185,7 @@ def test_a_plan_for_what_is_forgotten_is_stale(doomed, tmp_path):
     manifest = doomed.plan(RIPE)
     doomed.lake.catalog.create_repository(REPOSITORY, str(tmp_path / "elsewhere"))
     doomed.lake.upload("new")
+    doomed.lake.catalog.release(doomed.gone.uid)
     doomed.lake.catalog.forget_retired(doomed.gone.uid)
     with pytest.raises(StalePlan, match="another run has collected it"):
         doomed.finish(manifest)
@@ -196,28 +204,31 @@ def test_the_commands_from_delete_to_report(spark, tmp_path, monkeypatch, capsys
     monkeypatch.setattr(State, "spark", shared_spark)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.csv").write_text("a")
-    later = ["--now", "2126-01-01"]
-    commands = [
+    today = [
         (["lake", "create", "sales", "./lake"], 0),
         (["lake", "upload", "sales", "a.csv"], 0),
         (["lake", "delete", "sales", "--yes"], 0),
-        (["plan", "lake:sales", *later], 2),
+        (["plan", "lake:sales"], 2),
         (["plan", "lake:sales", "--deleted"], 0),
         (["apply", "latest", "--yes"], 0),
-        (["plan", "lake:sales", "--deleted", *later], 0),
+    ]
+    in_a_century = [
+        (["plan", "lake:sales", "--deleted"], 0),
         (["plan", "show", "latest"], 0),
         (["plan", "show", "latest", "--all", "--json"], 0),
         (["report", "latest"], 0),
-        (["apply", "latest", "--yes", *later], 3),
-        (["apply", "latest", "--yes", "--override-breaker", *later], 0),
+        (["apply", "latest", "--yes"], 3),
+        (["apply", "latest", "--yes", "--override-breaker"], 0),
         (["runs"], 0),
-        (["plan", "lake:sales", "--deleted", *later], 2),
+        (["plan", "lake:sales", "--deleted"], 2),
         (["lake", "create", "sales", "./lake"], 0),
     ]
-    codes = [run(command) for command, _ in commands]
+    codes = [run(command) for command, _ in today]
+    set_machine_clock(monkeypatch, "2126-01-01")
+    codes += [run(command) for command, _ in in_a_century]
     said = " ".join(capsys.readouterr().out.split())
 
-    assert [code for _, code in commands] == codes
+    assert [code for _, code in today + in_a_century] == codes
     assert f"file://{tmp_path}/lake is not free yet" in said
     assert "ebb apply 2 --override-breaker" in said
     assert f"nothing of lake:sales is left, and the namespace file://{tmp_path}/lake is free" in said
@@ -229,13 +240,13 @@ def test_a_bucket_is_collected_like_a_folder(spark, tmp_path, s3_server, bucket)
     lake = make_lake(spark, tmp_path, f"s3://{bucket}/lake", store_options=s3_server.options)
     lake.upload("a", "b")
     lake.commit()
-    store, own = lake.store, set(lake.listing())
+    store, own = lake.store, set(lake.listing()) - {MARKER}
     strangers = {"a", "ab", "elsewhere/x", "repository/x"}
     for key in strangers:
         store.write(key, b"stranger")
     gone = lake.catalog.delete_repository(REPOSITORY)
     lake.clock.now = system_clock() + timedelta(days=2)
-    manifest = plan_retired(spark, lake.shop, gone, now=lake.clock(), options=FreezeOptions())
+    manifest = plan_deleted(spark, lake.shop, gone, now=lake.clock(), options=PlanOptions())
     lake.apply(manifest, override_breaker=True)
 
     assert len(own) == manifest.summary.due.objects

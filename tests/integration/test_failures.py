@@ -7,11 +7,12 @@ import os
 import pytest
 from tests.services.lake import REPOSITORY, Lake
 
-from ebbtide import errors
-from ebbtide.engine import deleting
-from ebbtide.errors import EbbtideError, PartlyApplied, StoreError
-from ebbtide.ledger.runs import RunState
-from ebbtide.tables.failures import own_errors
+from ebbtide.core import errors
+from ebbtide.core.errors import EbbtideError, PartlyApplied, StoreError
+from ebbtide.engine import actor
+from ebbtide.engine.spark.failures import FailureLog, own_errors
+from ebbtide.engine.tables.contracts import AFFECTED
+from ebbtide.state.runs import RunState
 
 pytestmark = pytest.mark.spark
 
@@ -53,12 +54,68 @@ def test_an_error_that_is_not_ours_is_one_sentence(spark):
 
     assert EbbtideError is type(failed.value)
     assert 1 == len(str(failed.value).splitlines())
+    assert "a Spark job failed: ZeroDivisionError: oops" == failed.value.what
+    assert FailureLog.file is not None
+    assert str(FailureLog.file) in failed.value.fix
+    assert "--full" not in failed.value.fix
+    assert "in job" in FailureLog.file.read_text()
+
+
+def missing_module(spark, _folder):
+    """Import on an executor what is not installed there."""
+
+    def job(batches):
+        import no_such_module  # noqa: PLC0415 - on the executor
+
+        yield from no_such_module.over(batches)
+
+    spark.range(1).mapInArrow(job, "id long").collect()
+
+
+def crashing_worker(spark, _folder):
+    """Let Python on an executor end at once."""
+
+    def job(batches):
+        os._exit(7)
+        yield from batches
+
+    spark.range(1).mapInArrow(job, "id long").collect()
+
+
+def deleted_file(spark, folder):
+    """Delete a table's files between planning a read and reading."""
+    AFFECTED.write(spark.range(9).selectExpr("1 as world", "id as hash"), folder)
+    rows = AFFECTED.read(spark, folder)
+    rows.schema  # noqa: B018 - files are listed when the frame is made
+    for file in folder.glob("*.parquet"):
+        file.unlink()
+    rows.collect()
+
+
+@pytest.mark.parametrize(
+    ("fail", "cause", "advice"),
+    [
+        (missing_module, "ModuleNotFoundError: No module named 'no_such_module'", "install the same Ebbtide"),
+        (crashing_worker, "Python worker exited unexpectedly", "run again"),
+        (deleted_file, "does not exist", "let nothing else change the state root"),
+    ],
+)
+def test_the_root_cause_of_a_failure_is_said(spark, tmp_path, fail, cause, advice):
+    """Whatever goes wrong in a task, one line says what it was, and a log has all that Spark said."""
+    with pytest.raises(EbbtideError, match="a Spark job failed") as failed, own_errors():
+        fail(spark, tmp_path / "table")
+
+    assert cause in failed.value.what
+    assert "An error occurred while calling" not in failed.value.what
+    assert failed.value.fix.startswith(advice)
+    assert f"the whole story is in {FailureLog.file}" in failed.value.fix
+    assert "--full" not in failed.value.fix
 
 
 def denying(keys: set[str]):
     """Make a deleter whose disk denies some deletes; made in a function, so that workers get it by value."""
 
-    class Denying(deleting._Deleter):
+    class Denying(actor._Deleter):
         """Deletes on a disk that refuses some files."""
 
         def _ask_store(self, requests):
@@ -82,7 +139,7 @@ def apply_denied(lake: Lake, keys: set[str], monkeypatch) -> tuple[EbbtideError,
     """Plan and apply where the store denies these keys; give the error and the outcomes."""
     manifest = lake.plan(wave_size=3)
     with monkeypatch.context() as patch:
-        patch.setattr(deleting, "_Deleter", denying(keys))
+        patch.setattr(actor, "_Deleter", denying(keys))
         with pytest.raises(EbbtideError) as failed:
             lake.apply(manifest)
     outcomes = lake.outcomes(manifest)

@@ -7,24 +7,26 @@ from datetime import timedelta
 
 import pytest
 from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake
+from tests.services.runs import check_lake
 
-from ebbtide.engine import deleting
-from ebbtide.engine.applying import ApplyOptions
-from ebbtide.errors import Busy, EbbtideError, NotFound, ObjectGone, StalePlan
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.job import check_lake
-from ebbtide.lake.target import LakeTarget
-from ebbtide.ledger.locks import target_lock
-from ebbtide.ledger.runs import RunState
+from ebbtide.core.errors import Busy, EbbtideError, NotFound, ObjectGone, StalePlan
+from ebbtide.engine import actor
+from ebbtide.engine.apply import ApplyOptions
+from ebbtide.state.locks import target_lock
+from ebbtide.state.runs import RunState
+from ebbtide.targets.lake.catalog.catalog import Catalog
+from ebbtide.targets.lake.collector import RepositoryCollector
+from ebbtide.targets.lake.rulebook import stored_rulebook
 
 pytestmark = pytest.mark.spark
 
 OTHER_DAYS = {"old-raw": {"prefix": "raw/", "days": 31}}
 
 
-def target_of(lake: Lake) -> LakeTarget:
+def target_of(lake: Lake) -> RepositoryCollector:
     """Give the repository as apply sees it."""
-    return LakeTarget(lake.catalog, REPOSITORY, lake.ledger)
+    rules = stored_rulebook(lake.catalog, REPOSITORY, lifecycle=True)
+    return RepositoryCollector(lake.shop, REPOSITORY, rules)
 
 
 def gate_of(lake: Lake) -> str | None:
@@ -176,7 +178,7 @@ def test_a_check_leaves_the_gate_to_a_run_at_work(lake):
 def failing():
     """Make a deleter that breaks; made in a function, so that workers get it by value."""
 
-    class Failing(deleting._Deleter):
+    class Failing(actor._Deleter):
         """Breaks before it deletes."""
 
         def _ask_store(self, requests):
@@ -189,7 +191,7 @@ def test_a_wave_that_failed_leaves_the_gate_open(lake, monkeypatch):
     """When the deleting job itself fails the gate is opened, and applying again finishes the run."""
     manifest = lake.plan()
     with monkeypatch.context() as patch:
-        patch.setattr(deleting, "_Deleter", failing())
+        patch.setattr(actor, "_Deleter", failing())
         with pytest.raises(EbbtideError, match="a Spark job failed"):
             lake.apply(manifest)
 
@@ -198,7 +200,7 @@ def test_a_wave_that_failed_leaves_the_gate_open(lake, monkeypatch):
 
 
 def test_an_apply_that_is_interrupted_by_its_user_opens_the_gate(lake):
-    """Ctrl-C within a wave opens the gate once no task runs any more."""
+    """Ctrl-C within a wave opens the gate once no task runs any more, and the run has failed."""
     manifest = lake.plan()
 
     def interrupt(step: str) -> None:
@@ -208,5 +210,5 @@ def test_an_apply_that_is_interrupted_by_its_user_opens_the_gate(lake):
     with pytest.raises(KeyboardInterrupt):
         lake.apply(manifest, on_step=interrupt)
 
-    assert (None, RunState.APPLYING) == (gate_of(lake), lake.state(manifest))
+    assert (None, RunState.FAILED) == (gate_of(lake), lake.state(manifest))
     assert 5 == lake.apply(manifest).freed.objects

@@ -8,9 +8,10 @@ from contextlib import closing
 import pytest
 import yaml
 from tests.services.image_kit import fresh_repository, push_image, push_index
+from tests.services.machine_clock import set_machine_clock
 
 from ebbtide.cli.main import run
-from ebbtide.registry.client.opening import open_registry
+from ebbtide.targets.oci.client.opening import open_registry
 
 DOCUMENT = {
     "policies": [{"name": "Prod", "months": 6, "can_delete_prior": False}],
@@ -23,12 +24,10 @@ DOCUMENT = {
 def ebb(tmp_path, monkeypatch, capsys):
     """Run commands as some user at some time in a folder of their own; give exit code, output and errors."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("EBBTIDE_NOW", "2018-01-01")
-    monkeypatch.setenv("EBBTIDE_USER", "teja")
 
     def call(*words, by="teja", now="2018-01-01"):
         monkeypatch.setenv("EBBTIDE_USER", by)
-        monkeypatch.setenv("EBBTIDE_NOW", now)
+        set_machine_clock(monkeypatch, now)
         capsys.readouterr()
         code = run(["image", *words])
         printed = capsys.readouterr()
@@ -146,7 +145,14 @@ def test_requirement_2_0_load_replaces_the_whole_document(ebb, answer, folder, t
         (["quarantine", "{url}//team/app:v1"], "give --pending, --failed or --passed"),
         (["quarantine", "{url}//team/app:v1", "--failed", "--passed"], "not clear"),
         (["log", "{url}", "oci://elsewhere.example/team/app:v1"], "is not in"),
-        (["role", "grant", "{url}", "ines", "image-purge-writer"], "nobody would have the role"),
+        (["delete", "{url}//team/app:nosuch", "--yes"], "team/app:nosuch does not exist"),
+        (["delete", "{url}//team/app@sha256:" + "0" * 64, "--yes"], "does not exist"),
+        (["delete", "{url}//team/none:v1", "--yes"], "does not exist"),
+        (["delete", "{url}", "--older-than", "999999d"], "from 1h to 36500d"),
+        (["delete", "{url}", "--older-than", "0d"], "'0d' is not an age"),
+        (["delete", "{url}", "--older-than", "-1d"], "'-1d' is not an age"),
+        (["delete", "{url}", "--older-than", "1e9y"], "'1e9y' is not an age"),
+        (["delete", "{url}", "--older-than", "9999999999w"], "from 1h to 36500d"),
         (["role", "grant", "{url}", "ines", "boss"], "is no role"),
         (["role", "revoke", "{url}", "ines", "purge-policy-writer"], "does not have"),
     ],
@@ -267,6 +273,7 @@ def test_requirement_11_0_roles(ebb, answer, entries, folder):
     """From the first grant on only those may who have the role; a refusal is exit code 2 and in the log."""
     url, _ = folder
     first = answer("role", "grant", url, "pia", "acr-purge-policy-writer", by="root")
+    answer("role", "revoke", url, "root", "purge-policy-writer", by="root")
     answer("role", "grant", url, "ines", "image-purge-writer", by="pia")
     refused = [
         ebb("policy", "set", url, "Released", "--days", "1", by="ines"),
@@ -277,6 +284,7 @@ def test_requirement_11_0_roles(ebb, answer, entries, folder):
     allowed = ebb("pin", f"{url}//team/app:v1", by="ines"), ebb("policy", "rm", url, "Released", by="pia")
 
     assert ([], ["purge-policy-writer"]) == (first["before"], first["after"])
+    assert {"root": ["purge-policy-writer"]} == first["also"]
     assert [2, 2, 2, 2] == [code for code, _, _ in refused]
     assert all("may not" in error and "needs the role" in error for _, _, error in refused)
     assert [0, 0] == [code for code, _, _ in allowed]
@@ -303,7 +311,7 @@ def test_a_registry_that_does_not_answer(ebb, entries):
     code, out, error = ebb("pin", f"{url}/team/app:v1")
 
     assert (1, "") == (code, out)
-    assert "the registry could not be asked to read team/app v1" in error
+    assert "the registry does not answer at 127.0.0.1:1" in error
     assert [] == entries(url)
 
 

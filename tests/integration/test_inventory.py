@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ebbtide.lake.inventory import _dealt, inventory
-from ebbtide.store.base import StoreSpec
-from ebbtide.tables.digest import hash_addresses
+from ebbtide.engine.tables.digest import hash_addresses
+from ebbtide.storage.base import StoreSpec
+from ebbtide.targets.lake.inventory import _dealt, inventory
 
 pytestmark = pytest.mark.spark
 

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, make_lake
+from tests.services.runs import plan_lake_bin
 from tests.services.seaweed import S3Server, fresh_bucket
 
-from ebbtide.engine.freezing import FreezeOptions
+from ebbtide.core.decision import HoldReason
+from ebbtide.core.errors import BreakerTripped, ObjectGone, SafetyStop, StalePlan
+from ebbtide.core.manifest import Manifest, Tally
+from ebbtide.engine.layers import TOUCHED, layers_in
+from ebbtide.engine.plan import PlanOptions
+from ebbtide.engine.reading import stream_decisions
+from ebbtide.engine.removed_table import RemovedTable
 from ebbtide.engine.restoring import RestoreChoice, Restored
-from ebbtide.errors import BreakerTripped, ObjectGone, SafetyStop, StalePlan
-from ebbtide.lake.emptying import plan_lake_bin
-from ebbtide.lake.recycling import BIN_ROOT, lake_bin
-from ebbtide.lake.restoring import restore_lake
-from ebbtide.lake.rulebook import SweepRules, stored_rulebook
-from ebbtide.ledger.runs import RunState
-from ebbtide.plan.manifest import Manifest, Tally
+from ebbtide.state.runs import RunState
+from ebbtide.targets.lake.burials import RunGraveyard
+from ebbtide.targets.lake.recycling import BIN_ROOT, lake_bin
+from ebbtide.targets.lake.restoring import restore_lake
+from ebbtide.targets.lake.rulebook import SweepRules, stored_rulebook
 
 pytestmark = pytest.mark.spark
 
@@ -63,9 +69,9 @@ def _raise(broken: Exception) -> None:
 
 
 def restore(lake: Lake, manifest: Manifest, *items: str) -> Restored:
-    """Bring back what a run set aside, or some of it."""
+    """Bring back what a run set aside, or some of it, and hold nothing: these tests plan again at once."""
     assert manifest.recycling
-    return restore_lake(lake.shop, REPOSITORY, RestoreChoice(manifest.recycling.folder, items))
+    return restore_lake(lake.shop, REPOSITORY, RestoreChoice(manifest.recycling.folder, items, days=0))
 
 
 def plan_all(lake: Lake, *, full: bool = False) -> Manifest:
@@ -170,10 +176,10 @@ def test_the_bin_is_emptied_of_what_has_been_there_for_its_days(lake):
     recycle(lake)
     lake.apply(lake.plan())
     lake.day(50)
-    early = plan_lake_bin(lake.spark, lake.shop, REPOSITORY, options=FreezeOptions())
+    early = plan_lake_bin(lake.spark, lake.shop, REPOSITORY, options=PlanOptions())
     lake.day(55)
     kept = lake.stored()
-    late = plan_lake_bin(lake.spark, lake.shop, REPOSITORY, options=FreezeOptions())
+    late = plan_lake_bin(lake.spark, lake.shop, REPOSITORY, options=PlanOptions())
     with pytest.raises(BreakerTripped):
         lake.apply(late)
     lake.apply(late, override_breaker=True)
@@ -201,3 +207,45 @@ def test_a_run_that_was_interrupted_can_be_undone_whole(lake):
     assert (5, before) == (done.back.objects, contents(lake))
     assert lake.catalog.gate(REPOSITORY) is None
     assert lake.due(manifest) == lake.due(lake.plan())
+
+
+def test_a_restored_item_is_held_and_cycles_do_not_make_plans_larger(lake):
+    """
+    What is restored is held for as many days as the bin keeps items, and only then due again.
+
+    Plan, plan show and lookups say so. And however often objects went and came back, what a plan reads of
+    the past is one table of the same size.
+    """
+    recycle(lake)
+    sizes = []
+    for _ in range(3):
+        manifest = lake.plan()
+        lake.apply(manifest)
+        restore(lake, manifest)
+        items = RemovedTable(lake.shop.root, lake.ledger, manifest.target_uid).folded(lake.clock())
+        standings = layers_in(lake.folder(manifest).standings).read(lake.spark, TOUCHED)
+        query = items.laid_over(standings)._jdf.queryExecution().optimizedPlan().toString()
+        sizes.append((len(items.segments), items.rows, len(query.splitlines())))
+    due = lake.due(manifest)
+    manifest = lake.plan()
+    lake.apply(manifest)
+    assert manifest.recycling
+    done = restore_lake(lake.shop, REPOSITORY, RestoreChoice(manifest.recycling.folder))
+    until = lake.clock() + timedelta(days=DAYS)
+    held = lake.plan()
+    sweep = stored_rulebook(lake.catalog, REPOSITORY, lifecycle=True, uncommitted=SweepRules())
+    swept = lake.plan(rulebook=sweep)
+    rows = {row["address"]: row for row in stream_decisions(lake.folder(held)) if row["address"] in due}
+    found = RunGraveyard(lake.shop.root, lake.ledger).restored(REPOSITORY, min(due))
+    lake.clock.now = until
+    again = lake.plan()
+
+    assert [sizes[0]] * 3 == sizes
+    assert found is not None
+    assert until == done.held_until == found.until
+    assert (0, 0, due) == (held.summary.due.objects, swept.summary.due.objects, set(rows))
+    assert {(str(HoldReason.RESTORED), f"restore {done.run_id}", until, "held")} == {
+        (row["reason"], row["held_by"], row["deadline"], row["decision"]) for row in rows.values()
+    }
+    assert str(HoldReason.RESTORED) in {tally.label for tally in held.summary.held_by_reason}
+    assert due == lake.due(again)

@@ -10,11 +10,11 @@ from tests.services.bucket_plan import PlannedBucket, planned_bucket
 from tests.services.flaky_proxy import FlakyProxy, flaky_proxy
 from tests.services.seaweed import S3Server, fresh_bucket
 
-from ebbtide.bucket.actions.connection import connection_of
-from ebbtide.bucket.actions.looking import Looker, groups_of, just_before
-from ebbtide.bucket.model import Versioning
-from ebbtide.store.base import StoreSpec
-from ebbtide.store.s3_versions import VersionedBucket
+from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.s3_versions import VersionedBucket
+from ebbtide.targets.s3.actions.connection import connection_of
+from ebbtide.targets.s3.actions.looking import Looker, groups_of, just_before
+from ebbtide.targets.s3.model import Versioning
 
 KEYS = [f"{folder}/{number:02d}" for folder in ("a", "b/c") for number in range(30)]
 PAGE = 32

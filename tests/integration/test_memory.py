@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pyarrow.parquet as pq
 import pytest
 from tests.services.lake import REPOSITORY
 
+from ebbtide.core.decision import Decision
+from ebbtide.core.errors import EbbtideError, MetadataError
 from ebbtide.engine.reading import stream_decisions
-from ebbtide.errors import EbbtideError, MetadataError
-from ebbtide.ledger.runs import RunState
-from ebbtide.plan.decision import Decision
+from ebbtide.engine.tables.row_counts import record_counts
+from ebbtide.state.runs import RunState
 
 pytestmark = pytest.mark.spark
 
@@ -46,6 +48,15 @@ def flip(file):
     file.write_bytes(bytes(data))
 
 
+def flip_page(file):
+    """Alter one bit in the first page of a Parquet file; its footer stays as it is."""
+    column = pq.read_metadata(file).row_group(0).column(0)
+    start = column.dictionary_page_offset or column.data_page_offset
+    data = bytearray(file.read_bytes())
+    data[start + column.total_compressed_size - 1] ^= 1
+    file.write_bytes(bytes(data))
+
+
 @pytest.mark.parametrize("what", ["references", pytest.param("current", marks=pytest.mark.long)])
 def test_what_is_damaged_or_gone_is_made_again(lake, what):
     """A plan over a damaged memory is the plan of a full run."""
@@ -67,7 +78,7 @@ def test_damaged_standings_stop_a_plan(lake):
     """A plan that finds its remembered standings altered stops and says so; a full one makes them again."""
     first = lake.plan()
     (touched,) = memory(lake).glob("run-*/base/kind=touched/*.parquet")
-    flip(touched)
+    flip_page(touched)
     lake.upload("raw/1")
     with pytest.raises(EbbtideError, match="--full"):
         lake.plan()
@@ -83,8 +94,10 @@ def test_a_plan_is_what_was_counted(lake):
 
     def vanish(step):
         if step == "standings linked":
-            for file in lake.folder_of(1).standings.rglob("*.parquet"):
+            base = lake.folder_of(1).standings / "base"
+            for file in base.rglob("*.parquet"):
                 file.unlink()
+            record_counts(base, 0)
 
     with pytest.raises(MetadataError, match="5 items were counted as due, and 0 were written"):
         lake.plan(on_step=vanish)

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from tests.services.lake import FIRST_DAY, REPOSITORY, Lake
 
-from ebbtide.errors import BreakerTripped, Busy, ObjectGone, StalePlan, StoreError
-from ebbtide.ledger.runs import RunState
-from ebbtide.plan.breaker import BreakerLimits
-from ebbtide.plan.manifest import Tally
-from ebbtide.rules.instant import format_instant
+from ebbtide.core.breaker import BreakerLimits
+from ebbtide.core.errors import BreakerTripped, Busy, ObjectGone, StalePlan, StoreError
+from ebbtide.core.instant import format_instant
+from ebbtide.core.manifest import Tally
+from ebbtide.state.runs import RunState
 
 pytestmark = pytest.mark.spark
 

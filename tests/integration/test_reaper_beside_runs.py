@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from tests.services.lake import REPOSITORY, make_lake
 
-from ebbtide.lake.reaper.reaping import Reaper, ReapOptions
-from ebbtide.ledger.runs import RunState
+from ebbtide.state.runs import RunState
+from ebbtide.targets.lake.reaper.reaping import Reaper, ReapOptions
 
 pytestmark = pytest.mark.spark
 

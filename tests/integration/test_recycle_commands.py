@@ -52,7 +52,8 @@ def test_the_bin_from_its_setting_to_its_end(sales, spark, monkeypatch):
     sales("restore", "1", "--to", "out")
     restored = sales("restore", "1", "raw/a.csv", now=TODAY)[0]
     again = sales("lake", "cat", "sales", "raw/a.csv")[0]
-    missing = sales("restore", "1", "raw/a.csv", now=TODAY, code=2)[1]
+    missing = sales("restore", "1", "raw/a.csv", now=TODAY, code=4)[1]
+    unknown = sales("restore", "1", "raw/nobody.csv", now=TODAY, code=2)[1]
     itself = sales("restore", "2", code=2)[1]
     kinds = [one["collector"] for one in sales.json("runs")]
     monkeypatch.setattr(State, "spark", lambda _state, _master=None: nullcontext(spark))
@@ -72,11 +73,12 @@ def test_the_bin_from_its_setting_to_its_end(sales, spark, monkeypatch):
         (sales.folder / "out" / one["address"]).read_bytes() for one in (row, other)
     )
     assert "restored 1 object" in restored
-    assert "the next plan takes them again" in restored
-    assert ("raw/a.csv", 1) == (again, due)
-    assert "'raw/a.csv' is not in the recycle bin" in missing
+    assert "held until 2026-03-15" in restored
+    assert ("raw/a.csv", 0) == (again, due)
+    assert "raw/a.csv: already restored by run 2" in missing
+    assert "'raw/nobody.csv' is not in the recycle bin" in unknown
     assert "run 2 is a restore itself" in itself
-    assert ["lifecycle", "restore"] == kinds
+    assert ["lifecycle", "restore", "restore"] == kinds
     assert {"deleted": 1} == {name: tally["objects"] for name, tally in emptied["outcomes"].items()}
     assert "deleted for good and cannot be restored" in for_good
     assert [] == sales.json("recycle", "ls", "lake:sales")["runs"]

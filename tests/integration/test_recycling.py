@@ -12,15 +12,15 @@ from tests.services.bin_kit import entry_of, push_team, recycle, recycle_all, ta
 from tests.services.image_kit import Pushed, manifest_of, push_image
 from tests.services.registry import RegistryServer, registry_server, skopeo
 
-from ebbtide.errors import MetadataError, NotFound, Unsupported
-from ebbtide.registry.base import Registry, RegistrySpec
-from ebbtide.registry.client.opening import open_registry
-from ebbtide.registry.documents import OCI_MANIFEST
-from ebbtide.registry.names import digest_of
-from ebbtide.registry.recycling.discarding import discard, discard_each
-from ebbtide.registry.recycling.listing import entries, read_entry
-from ebbtide.registry.recycling.restoring import restore
-from ebbtide.registry.recycling.setting_aside import set_aside
+from ebbtide.core.errors import MetadataError, NotFound, Unsupported
+from ebbtide.targets.oci.base import Registry, RegistrySpec
+from ebbtide.targets.oci.client.opening import open_registry
+from ebbtide.targets.oci.documents import OCI_MANIFEST
+from ebbtide.targets.oci.names import digest_of
+from ebbtide.targets.oci.recycling.discarding import discard, discard_each
+from ebbtide.targets.oci.recycling.listing import entries, read_entry
+from ebbtide.targets.oci.recycling.restoring import restore
+from ebbtide.targets.oci.recycling.setting_aside import set_aside
 
 Folder = dict[str, str]
 

@@ -21,20 +21,20 @@ from tests.services.flaky_proxy import FlakyProxy, Request, Response, flaky_prox
 from tests.services.image_kit import Pushed, fresh_repository, push_image, push_index, push_signature
 from tests.services.registry import RegistryServer, registry_server
 
-from ebbtide.errors import Denied, EbbtideError, MetadataError, NotFound, SafetyStop, StoreError
-from ebbtide.registry.base import Registry, RegistrySpec
-from ebbtide.registry.client.image_layout import ImageLayout
-from ebbtide.registry.documents import OCI_INDEX
-from ebbtide.registry.inventory.columns import EVENTS
-from ebbtide.registry.inventory.events import DELETE, PUSH, Event
-from ebbtide.registry.inventory.listening import listening
-from ebbtide.registry.inventory.scanning import Scanned, scan
-from ebbtide.registry.inventory.snapshots import Snapshot, read_snapshot
-from ebbtide.registry.inventory.steps import Limits
-from ebbtide.rules.images.policies import Policies
-from ebbtide.rules.images.reading import read_policies
-from ebbtide.rules.instant import NEVER, parse_instant, to_micros
-from ebbtide.tables.files import write_rows
+from ebbtide.core.errors import Denied, EbbtideError, MetadataError, NotFound, SafetyStop, StoreError
+from ebbtide.core.instant import NEVER, parse_instant, to_micros
+from ebbtide.engine.tables.files import write_rows
+from ebbtide.targets.oci.base import Registry, RegistrySpec
+from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.documents import OCI_INDEX
+from ebbtide.targets.oci.inventory.columns import EVENTS
+from ebbtide.targets.oci.inventory.events import DELETE, PUSH, Event
+from ebbtide.targets.oci.inventory.listening import listening
+from ebbtide.targets.oci.inventory.scanning import Scanned, scan
+from ebbtide.targets.oci.inventory.snapshots import Snapshot, read_snapshot
+from ebbtide.targets.oci.inventory.steps import Limits
+from ebbtide.targets.oci.policies.document import read_policies
+from ebbtide.targets.oci.policies.policy import Policies
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -490,7 +490,7 @@ def test_a_snapshot_that_lost_a_file(scans: Scans, tmp_path: Path):
     assert {"listing tags", "writing the snapshot"} <= steps
     (part,) = [file for file in (done.folder / "tags").glob("*.parquet") if b"v1" in file.read_bytes()]
     part.unlink()
-    with pytest.raises(MetadataError, match=r"tags has 0 rows, and 1 were written|cannot be read"):
+    with pytest.raises(MetadataError, match="'tags' is not whole"):
         read_snapshot(scans.spark, done.folder)
     for file in (done.folder / "tags").iterdir():
         file.unlink()

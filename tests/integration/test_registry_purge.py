@@ -11,8 +11,8 @@ from tests.services.ebb import ebb
 from tests.services.image_kit import push_image, push_index, push_signature
 from tests.services.registry import registry_server, skopeo
 
-from ebbtide.registry.base import RegistrySpec
-from ebbtide.registry.client.opening import open_registry
+from ebbtide.targets.oci.base import RegistrySpec
+from ebbtide.targets.oci.client.opening import open_registry
 
 __all__ = ["ebb"]
 
@@ -70,7 +70,7 @@ def test_scenario_1_0_default_purge_recycle_collect_restore(ebb, server, client,
     (ebb.folder / "policies.json").write_text(json.dumps(POLICIES))
     ebb("image", "policy", "load", server.url, "policies.json")
     ebb("image", "scan", server.url, now=FIRST)
-    planned = ebb.json("plan", server.url, now=LATER)
+    planned = ebb.json("plan", server.url, "--adopt", now=LATER)
     applied = ebb.json("apply", "latest", "--yes", now=LATER)
 
     due = planned["summary"]["due"]["objects"]

@@ -10,10 +10,11 @@ from tests.services.bin_kit import tags_of
 from tests.services.ebb import ebb
 from tests.services.flaky_proxy import Response, flaky_proxy
 from tests.services.image_kit import fresh_repository, push_image
+from tests.services.image_place import adopt
 
-from ebbtide.registry.base import RegistrySpec
-from ebbtide.registry.client.opening import open_registry
-from ebbtide.registry.recycling.listing import entries
+from ebbtide.targets.oci.base import RegistrySpec
+from ebbtide.targets.oci.client.opening import open_registry
+from ebbtide.targets.oci.recycling.listing import entries
 
 __all__ = ["ebb"]
 
@@ -97,6 +98,7 @@ def scene(ebb, registry):
         closing(open_registry(RegistrySpec(registry.url))) as client,
     ):
         found = Scene(ebb, proxy, client)
+        adopt(found.target)
         yield found
         found.settle()
 

@@ -7,16 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ebbtide.bucket.explaining import Explained, with_replaced_null
-from ebbtide.bucket.model import Action, Hold, Version, Versioning
-from ebbtide.bucket.oracle import evaluate
-from ebbtide.bucket.planning import BucketPlanner
-from ebbtide.bucket.replaced import REPLACES
-from ebbtide.bucket.sources import Source, Sourced
-from ebbtide.bucket.standings import bucket_standings
-from ebbtide.rules.s3.reading import read_configuration
-from ebbtide.store.base import StoreSpec
-from ebbtide.tables.contracts import VERSIONS
+from ebbtide.engine.tables.contracts import VERSIONS
+from ebbtide.storage.base import StoreSpec
+from ebbtide.targets.s3.explaining import Explained, with_replaced_null
+from ebbtide.targets.s3.model import Action, Hold, Version, Versioning
+from ebbtide.targets.s3.oracle import evaluate
+from ebbtide.targets.s3.planning import BucketPlanner
+from ebbtide.targets.s3.replaced import REPLACES
+from ebbtide.targets.s3.rules.document import read_configuration
+from ebbtide.targets.s3.sources import Source, Sourced
+from ebbtide.targets.s3.standings import bucket_standings
 
 pytestmark = pytest.mark.spark
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.services.lake import REPOSITORY, make_lake
 
-from ebbtide.errors import ObjectGone, PolicyError, StalePlan
-from ebbtide.lake.rulebook import SweepRules, stored_rulebook
-from ebbtide.plan.decision import Collector
+from ebbtide.core.decision import CollectorName
+from ebbtide.core.errors import ObjectGone, PolicyError, StalePlan
+from ebbtide.targets.lake.rulebook import SweepRules, stored_rulebook
 
 pytestmark = pytest.mark.spark
 
@@ -97,5 +97,5 @@ def test_all_collectors_in_one_plan(lake):
     found = {tally.label: tally.objects for tally in manifest.summary.by_collector}
 
     assert {*old, *lapsed.values(), *stray.values()} == lake.due(manifest)
-    assert {Collector.LIFECYCLE: 1, Collector.UNCOMMITTED: 1, Collector.RETENTION: 2} == found
+    assert {CollectorName.LIFECYCLE: 1, CollectorName.UNCOMMITTED: 1, CollectorName.RETENTION: 2} == found
     assert kept == {key for key in lake.stored() if "/_gc/" not in key}

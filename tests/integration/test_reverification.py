@@ -6,9 +6,9 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.services.lake import REPOSITORY, Lake, make_lake, plan_with_many_waves
 
-from ebbtide.errors import ObjectGone
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.tables.contracts import PLAN
+from ebbtide.core.errors import ObjectGone
+from ebbtide.engine.tables.contracts import PLAN
+from ebbtide.targets.lake.catalog.catalog import Catalog
 
 pytestmark = pytest.mark.spark
 

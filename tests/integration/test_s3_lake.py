@@ -12,8 +12,8 @@ from tests.services.flaky_proxy import FlakyProxy, Request, dropped, flaky_proxy
 from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, make_lake
 from tests.services.seaweed import S3Server
 
-from ebbtide.errors import EbbtideError, PartlyApplied, SlowDown, StoreError
-from ebbtide.ledger.runs import RunState
+from ebbtide.core.errors import EbbtideError, PartlyApplied, SlowDown, StoreError
+from ebbtide.state.runs import RunState
 
 pytestmark = pytest.mark.spark
 

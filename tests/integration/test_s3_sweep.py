@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from tests.services.lake import REPOSITORY, make_lake
 
-from ebbtide.rules.instant import system_clock
+from ebbtide.core.instant import system_clock
 
 pytestmark = pytest.mark.spark
 

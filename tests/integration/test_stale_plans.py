@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy import delete, update
 from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, plan_with_many_waves
 
-from ebbtide.errors import NotFound, StalePlan
-from ebbtide.lake.catalog import schema
-from ebbtide.ledger.runs import RunState
+from ebbtide.core.errors import NotFound, StalePlan
+from ebbtide.state.runs import RunState
+from ebbtide.targets.lake.catalog import schema
 
 pytestmark = pytest.mark.spark
 
@@ -32,10 +32,10 @@ def remove_policy(lake: Lake) -> None:
 
 
 def recreate(lake: Lake) -> None:
-    """Put another repository in the place of the old one, with the same policy."""
+    """Give the name to another repository, with the same policy."""
     namespace = lake.catalog.repository(REPOSITORY).namespace
-    lake.catalog.forget_retired(lake.catalog.delete_repository(REPOSITORY).uid)
-    lake.catalog.create_repository(REPOSITORY, namespace)
+    lake.catalog.delete_repository(REPOSITORY)
+    lake.catalog.create_repository(REPOSITORY, f"{namespace}-new")
     lake.policy(RAW_30_DAYS)
 
 

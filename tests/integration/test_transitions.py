@@ -20,15 +20,15 @@ from tests.services.moving import (
     place_of,
 )
 
-from ebbtide.bucket.model import Versioning
-from ebbtide.bucket.transition import mover as mover_module
-from ebbtide.bucket.transition.moves import Moves, Stage
-from ebbtide.bucket.transition.places import MARK
-from ebbtide.plan.decision import Outcome
-from ebbtide.store import s3_objects
-from ebbtide.store.base import StoreSpec
-from ebbtide.store.s3_transfer import Sizes
-from ebbtide.tables.contracts import OUTCOMES
+from ebbtide.core.decision import Outcome
+from ebbtide.engine.tables.contracts import OUTCOMES
+from ebbtide.storage import s3_objects
+from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.s3_transfer import Sizes
+from ebbtide.targets.s3.model import Versioning
+from ebbtide.targets.s3.transition import mover as mover_module
+from ebbtide.targets.s3.transition.moves import Moves, Stage
+from ebbtide.targets.s3.transition.places import MARK
 
 __all__ = ["buckets"]
 
@@ -457,7 +457,7 @@ def test_a_batch_gives_one_outcome_a_row(kept):
     [found] = kept.mover()([rows])
 
     assert OUTCOMES.columns == found.schema.names
-    assert ["deleted", "changed", "absent", "changed"] == found.column("outcome").to_pylist()
+    assert ["moved", "changed", "absent", "changed"] == found.column("outcome").to_pylist()
     assert [one.version for one in (goes, changed, absent, held)] == found.column("version").to_pylist()
     assert "somebody needs it" == found.column("reason").to_pylist()[-1]
     assert held.body == kept.current(held.key)

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 from tests.services.lake import REPOSITORY, make_lake
 
-from ebbtide.errors import LiveObjectMissing
-from ebbtide.lake.catalog.partitions import branch_path
-from ebbtide.lake.catalog.ranges import ENTRIES
-from ebbtide.lake.uncommitted.state import state_from_json, state_key
-from ebbtide.ledger.runs import RunState
-from ebbtide.store.base import DeleteRequest
+from ebbtide.core.errors import LiveObjectMissing
+from ebbtide.state.runs import RunState
+from ebbtide.storage.base import DeleteRequest
+from ebbtide.targets.lake.catalog.partitions import branch_path
+from ebbtide.targets.lake.catalog.ranges import ENTRIES
+from ebbtide.targets.lake.uncommitted.state import state_from_json, state_key
 
 pytestmark = pytest.mark.spark
 

@@ -9,15 +9,15 @@ from datetime import datetime
 from tests.machine.operations import Operation
 from tests.machine.repository import Repository
 
-from ebbtide.errors import AlreadyExists, Busy, LiveObjectMissing, NotFound, ObjectGone, Refused
-from ebbtide.lake.oracle_lifecycle import _lapse, _references
-from ebbtide.lake.oracle_retention import _lapses
-from ebbtide.lake.rulebook import Rulebook
-from ebbtide.lake.world_document import WorldDocument
-from ebbtide.plan.decision import Collector
-from ebbtide.rules.lake_policy import LakePolicy
-from ebbtide.rules.retention import RetentionRules
-from ebbtide.store.address import is_inside
+from ebbtide.core.decision import CollectorName
+from ebbtide.core.errors import AlreadyExists, Busy, LiveObjectMissing, NotFound, ObjectGone, Refused
+from ebbtide.storage.address import is_inside
+from ebbtide.targets.lake.oracle_lifecycle import _lapse, _references
+from ebbtide.targets.lake.oracle_retention import _lapses
+from ebbtide.targets.lake.rulebook import Rulebook
+from ebbtide.targets.lake.world_document import WorldDocument
+from ebbtide.targets.repository.policy import LakePolicy
+from ebbtide.targets.repository.retention_rules import RetentionRules
 
 
 def perform(repo: Repository, operation: Operation) -> str:
@@ -69,12 +69,12 @@ def retained(document: WorldDocument, rules: RetentionRules, now: datetime) -> M
 
 def kept(
     document: WorldDocument, rules: Rulebook, now: datetime
-) -> Mapping[Collector, Mapping[str, frozenset[str]]]:
+) -> Mapping[CollectorName, Mapping[str, frozenset[str]]]:
     """Say, for each collector of a run, which addresses it must leave alone, and what keeps each."""
     return {
-        Collector.LIFECYCLE: needed(document, rules.policy, now),
-        Collector.UNCOMMITTED: dict.fromkeys(reached(document), frozenset({"reference"})),
-        Collector.RETENTION: retained(document, rules.retention, now) if rules.retention else {},
+        CollectorName.LIFECYCLE: needed(document, rules.policy, now),
+        CollectorName.UNCOMMITTED: dict.fromkeys(reached(document), frozenset({"reference"})),
+        CollectorName.RETENTION: retained(document, rules.retention, now) if rules.retention else {},
     }
 
 

@@ -28,10 +28,10 @@ from tests.machine.sweeping import Swept, rehearsed_sweep
 from tests.services.lake import FIRST_DAY, SettableClock
 from tests.worlds import retentions
 
-from ebbtide.errors import Busy
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.catalog.graveyard import Burial
-from ebbtide.lake.lifecycle.policies import PolicyRun
+from ebbtide.core.errors import Busy
+from ebbtide.targets.lake.catalog.catalog import Catalog
+from ebbtide.targets.lake.catalog.graveyard import Burial
+from ebbtide.targets.lake.lifecycle.policies import PolicyRun
 
 OnHistory = Callable[[History], None]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.catalog.committed import entries
-from ebbtide.lake.catalog.model import RangeInfo
-from ebbtide.lake.catalog.ranges import COMMITTED, STAGED, read_metarange, read_range
-from ebbtide.lake.lifecycle.policies import PolicyRun
-from ebbtide.lake.world_document import WorldDocument, WrittenCommit, WrittenEntry
-from ebbtide.rules.lake_policy import LakePolicy
+from ebbtide.targets.lake.catalog.catalog import Catalog
+from ebbtide.targets.lake.catalog.committed import entries
+from ebbtide.targets.lake.catalog.model import RangeInfo
+from ebbtide.targets.lake.catalog.ranges import COMMITTED, STAGED, read_metarange, read_range
+from ebbtide.targets.lake.lifecycle.policies import PolicyRun
+from ebbtide.targets.lake.world_document import WorldDocument, WrittenCommit, WrittenEntry
+from ebbtide.targets.repository.policy import LakePolicy
 
 Row = tuple[str, WrittenEntry]
 Content = Mapping[str, WrittenEntry]

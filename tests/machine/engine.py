@@ -35,14 +35,14 @@ from tests.machine.watching import (
 from tests.services.lake import REPOSITORY, Lake
 from tests.worlds import retentions
 
-from ebbtide.errors import Busy, LiveObjectMissing, StalePlan
-from ebbtide.lake.rulebook import GRACE, Rulebook, current_rulebook, parse_rulebook
-from ebbtide.lake.target import LakeTarget
-from ebbtide.lake.uncommitted.planning import STATES
-from ebbtide.lake.uncommitted.state import states_from_json
-from ebbtide.ledger.runs import RunState
-from ebbtide.plan.decision import Collector
-from ebbtide.plan.manifest import Manifest
+from ebbtide.core.decision import CollectorName
+from ebbtide.core.errors import Busy, LiveObjectMissing, StalePlan
+from ebbtide.core.manifest import Manifest
+from ebbtide.state.runs import RunState
+from ebbtide.targets.lake.collector import RepositoryCollector
+from ebbtide.targets.lake.rulebook import GRACE, Rulebook, current_rulebook, parse_rulebook
+from ebbtide.targets.lake.uncommitted.planning import STATES
+from ebbtide.targets.lake.uncommitted.state import states_from_json
 
 MAX_AGE = timedelta(days=10_000)
 """Plans do not grow old here: that they do is tested elsewhere."""
@@ -201,7 +201,7 @@ class EngineMachine(RuleBasedStateMachine):
         except Crash:
             self.history.counts["crashes"] += 1
             if watcher.script.killed and watcher.closed:
-                LakeTarget(self.lake.catalog, REPOSITORY, self.lake.ledger).fence(manifest)
+                RepositoryCollector.of_plan(self.lake.shop, manifest).fence(manifest)
                 return "killed in a wave"
             return "interrupted"
         except StalePlan:
@@ -236,7 +236,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     def _check_safe(self, due: set[str], rows: dict[str, dict[str, Any]], manifest: Manifest) -> None:
         """Whatever writers did meanwhile, no garbage is referenced, too young or being uploaded."""
-        garbage = {a for a in due if rows[a]["collector"] == Collector.UNCOMMITTED}
+        garbage = {a for a in due if rows[a]["collector"] == CollectorName.UNCOMMITTED}
         assert not garbage & reached(self.repo.document())
         assert not garbage & self.repo.open_uploads().keys()
         assert all(self.repo.written[address] + GRACE <= manifest.now for address in garbage)

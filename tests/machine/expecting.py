@@ -9,11 +9,11 @@ from datetime import datetime
 from tests.machine.checking import reached
 from tests.machine.repository import Repository
 
-from ebbtide.lake.oracle import judge_world
-from ebbtide.lake.rulebook import Rulebook
-from ebbtide.lake.world_document import WorldDocument
-from ebbtide.plan.decision import Collector
-from ebbtide.store.address import is_inside
+from ebbtide.core.decision import CollectorName
+from ebbtide.storage.address import is_inside
+from ebbtide.targets.lake.oracle import judge_world
+from ebbtide.targets.lake.rulebook import Rulebook
+from ebbtide.targets.lake.world_document import WorldDocument
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,12 @@ class Expected:
     world: WorldDocument
     now: datetime
     deadlines: Mapping[str, datetime]
-    found: Mapping[str, Collector]
+    found: Mapping[str, CollectorName]
     """What is due, and who found it."""
 
     def uncommitted(self) -> set[str]:
         """Give the garbage that is due: what a clean run finds."""
-        return {address for address, finder in self.found.items() if finder is Collector.UNCOMMITTED}
+        return {address for address, finder in self.found.items() if finder is CollectorName.UNCOMMITTED}
 
     @property
     def held(self) -> set[str]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pyspark.sql import SparkSession
 from tests.machine.history import History, World
 
-from ebbtide.lake.oracle import judge_world
-from ebbtide.lake.simulation import Simulated, simulate, simulate_histories
-from ebbtide.plan.decision import Collector, Decision
+from ebbtide.core.decision import CollectorName, Decision
+from ebbtide.targets.lake.oracle import judge_world
+from ebbtide.targets.lake.simulation import Simulated, simulate, simulate_histories
 
 _BY_CHANCE = ("world",)
 """A world's number in its job."""
@@ -94,9 +94,9 @@ def _remembered(history: History) -> dict[int, World]:
     Only it builds on what it said before; what other kinds of runs come between must make no difference.
     """
     return {
-        place: (replace(document, collect=(Collector.LIFECYCLE,)), now)
+        place: (replace(document, collect=(CollectorName.LIFECYCLE,)), now)
         for place, (document, now) in enumerate(history.worlds, start=1)
-        if Collector.LIFECYCLE in document.collect
+        if CollectorName.LIFECYCLE in document.collect
     }
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from ebbtide.lake.rulebook import Rulebook, SweepRules
-from ebbtide.plan.decision import Collector
-from ebbtide.rules.lake_policy import LakePolicy
-from ebbtide.rules.retention import RetentionRules
+from ebbtide.core.decision import CollectorName
+from ebbtide.targets.lake.rulebook import Rulebook, SweepRules
+from ebbtide.targets.repository.policy import LakePolicy
+from ebbtide.targets.repository.retention_rules import RetentionRules
 
 
 class Kind(StrEnum):
@@ -32,4 +32,4 @@ class Kind(StrEnum):
     @property
     def sweeps(self) -> bool:
         """Tell whether uncommitted garbage is looked for."""
-        return Collector.UNCOMMITTED in self.rulebook(LakePolicy(()), RetentionRules()).collectors
+        return CollectorName.UNCOMMITTED in self.rulebook(LakePolicy(()), RetentionRules()).collectors

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from itertools import count
 from uuid import UUID
 
-from ebbtide.lake.catalog import repositories
-from ebbtide.lake.catalog.partitions import Partitions, branch_path
-from ebbtide.rules.instant import Clock
+from ebbtide.core.instant import Clock
+from ebbtide.targets.lake.catalog import new_branch, repositories
+from ebbtide.targets.lake.catalog.partitions import Partitions, branch_path
 
 OBJECTS_A_PARTITION = 4
 _INSTANCE = "0123456789ab"
@@ -30,11 +30,11 @@ class _NumberedIds:
 def numbered_ids() -> Iterator[None]:
     """Let the catalog number its repositories and branches for the block."""
     by_chance = repositories.uuid
-    repositories.uuid = _NumberedIds()  # type: ignore[assignment]
+    repositories.uuid = new_branch.uuid = _NumberedIds()  # type: ignore[assignment]
     try:
         yield
     finally:
-        repositories.uuid = by_chance
+        repositories.uuid = new_branch.uuid = by_chance
 
 
 class NumberedAddresses(Partitions):

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow.dataset as ds
 from tests.services.lake import Lake
 
+from ebbtide.core.decision import CollectorName
+from ebbtide.core.manifest import Manifest
 from ebbtide.engine.burials import GONE, outcome_folders
 from ebbtide.engine.layout import RunFolder
 from ebbtide.engine.reading import stream_decisions
-from ebbtide.plan.decision import Collector
-from ebbtide.plan.manifest import Manifest
 
 _BY_CHANCE = "branches"
 """The holders that tasks happened to see first."""
@@ -28,11 +28,11 @@ def decided(folder: RunFolder) -> dict[str, dict[str, Any]]:
     return found
 
 
-def waves_of(folder: RunFolder) -> dict[int, dict[str, Collector]]:
+def waves_of(folder: RunFolder) -> dict[int, dict[str, CollectorName]]:
     """Give the addresses of a plan's waves, and who found each."""
-    found: dict[int, dict[str, Collector]] = {}
+    found: dict[int, dict[str, CollectorName]] = {}
     for row in _rows(folder.plan):
-        found.setdefault(int(row["wave"]), {})[row["address"]] = Collector(row["collector"])
+        found.setdefault(int(row["wave"]), {})[row["address"]] = CollectorName(row["collector"])
     return found
 
 

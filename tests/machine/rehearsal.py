@@ -2,7 +2,7 @@
 A rehearsed run: apply, step by step, with the real gate and the real store, and the oracle for a verifier.
 
 Every call of `advance` is one durable step, so that writers, or a crash, can come between any two of them.
-It does what `ebbtide.engine.applying` does, without Spark; that engine itself runs in the engine machine.
+It does what `ebbtide.engine.apply` does, without Spark; that engine itself runs in the engine machine.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from enum import StrEnum
 from tests.machine.checking import kept
 from tests.machine.repository import Repository
 
-from ebbtide.lake.rulebook import Rulebook
-from ebbtide.lake.uncommitted.state import BranchState, save_state
-from ebbtide.plan.decision import Collector
-from ebbtide.store.base import DeleteRequest
+from ebbtide.core.decision import CollectorName
+from ebbtide.storage.base import DeleteRequest
+from ebbtide.targets.lake.rulebook import Rulebook
+from ebbtide.targets.lake.uncommitted.state import BranchState, save_state
 
 WAVE = 2
 """How many objects a wave has; with few, there is something between the waves."""
@@ -41,7 +41,7 @@ class Plan:
     number: int
     rules: Rulebook
     now: datetime
-    found: Mapping[str, Collector]
+    found: Mapping[str, CollectorName]
     """What may be deleted, and who found it."""
     waves: list[tuple[str, ...]]
     states: Mapping[str, BranchState]
@@ -70,7 +70,7 @@ def planned(
     number: int,
     rules: Rulebook,
     now: datetime,
-    found: Mapping[str, Collector],
+    found: Mapping[str, CollectorName],
     states: Mapping[str, BranchState],
 ) -> Plan:
     """Deal what is due into waves."""
@@ -85,7 +85,7 @@ class Rehearsal:
 
     repo: Repository
     plan: Plan
-    kept: Mapping[Collector, Mapping[str, frozenset[str]]] = field(default_factory=dict)
+    kept: Mapping[CollectorName, Mapping[str, frozenset[str]]] = field(default_factory=dict)
     commits: frozenset[str] = frozenset()
     """The commits that there were when it looked."""
     stage: Stage = Stage.OPEN
@@ -177,9 +177,9 @@ class Rehearsal:
         """
         late = kept(self.repo.document(), self.plan.rules, self.plan.now)
         excused = {
-            Collector.LIFECYCLE: frozenset({"dangling"}),
-            Collector.UNCOMMITTED: frozenset[str](),
-            Collector.RETENTION: self.commits,
+            CollectorName.LIFECYCLE: frozenset({"dangling"}),
+            CollectorName.UNCOMMITTED: frozenset[str](),
+            CollectorName.RETENTION: self.commits,
         }
         for address in items:
             finder = self.plan.found[address]
@@ -190,7 +190,7 @@ class Rehearsal:
         uploads, sweeps = self.repo.open_uploads(), self.plan.rules.uncommitted
         for address in items:
             assert address not in uploads, address
-            if sweeps and self.plan.found[address] is Collector.UNCOMMITTED:
+            if sweeps and self.plan.found[address] is CollectorName.UNCOMMITTED:
                 assert self.repo.written[address] + sweeps.grace <= self.repo.clock(), address
 
     def _save_states(self) -> None:

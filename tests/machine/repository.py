@@ -16,18 +16,17 @@ from tests.machine.documents import Documents
 from tests.machine.numbering import NumberedAddresses
 from tests.services.lake import SettableClock
 
-from ebbtide.errors import EbbtideError, Refused
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.catalog.model import Commit, Entry
-from ebbtide.lake.catalog.partitions import object_pattern, repository_path
-from ebbtide.lake.catalog.ranges import ENTRIES
-from ebbtide.lake.lifecycle.policies import PolicyRun
-from ebbtide.lake.rulebook import GRACE, Rulebook
-from ebbtide.lake.world_document import WorldDocument, WrittenObject
-from ebbtide.rules.lake_policy import LakePolicy
-from ebbtide.rules.lake_policy_parser import lake_policy
-from ebbtide.rules.retention import RetentionRules, retention_rules
-from ebbtide.store.base import Store
+from ebbtide.core.errors import EbbtideError, Refused
+from ebbtide.storage.base import Store
+from ebbtide.targets.lake.catalog.catalog import Catalog
+from ebbtide.targets.lake.catalog.model import Commit, Entry
+from ebbtide.targets.lake.catalog.partitions import object_pattern, repository_path
+from ebbtide.targets.lake.catalog.ranges import ENTRIES
+from ebbtide.targets.lake.lifecycle.policies import PolicyRun
+from ebbtide.targets.lake.rulebook import GRACE, Rulebook
+from ebbtide.targets.lake.world_document import WorldDocument, WrittenObject
+from ebbtide.targets.repository.policy import LakePolicy, lake_policy
+from ebbtide.targets.repository.retention_rules import RetentionRules, retention_rules
 
 OUTSIDE = "file:///outside/the/namespace/"
 """Where staged objects lie that are not the repository's own; nobody reads them."""

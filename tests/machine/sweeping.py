@@ -16,14 +16,14 @@ import pyarrow as pa
 from tests.machine.checking import reached
 from tests.machine.repository import Repository
 
-from ebbtide.lake.catalog.partitions import object_pattern
-from ebbtide.lake.catalog.ranges import STAGED, read_metarange, read_range
-from ebbtide.lake.rulebook import SweepRules
-from ebbtide.lake.uncommitted.planning import states_after
-from ebbtide.lake.uncommitted.references import Scope
-from ebbtide.lake.uncommitted.state import BranchState
-from ebbtide.lake.uncommitted.sweeps import Survey, Sweep, survey
-from ebbtide.lake.world_document import WrittenObject
+from ebbtide.targets.lake.catalog.partitions import object_pattern
+from ebbtide.targets.lake.catalog.ranges import STAGED, read_metarange, read_range
+from ebbtide.targets.lake.rulebook import SweepRules
+from ebbtide.targets.lake.uncommitted.planning import states_after
+from ebbtide.targets.lake.uncommitted.references import Scope
+from ebbtide.targets.lake.uncommitted.state import BranchState
+from ebbtide.targets.lake.uncommitted.sweeps import Survey, Sweep, survey
+from ebbtide.targets.lake.world_document import WrittenObject
 
 
 @dataclass(frozen=True)

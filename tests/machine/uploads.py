@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from tests.machine.checking import reached
 from tests.machine.repository import Given, Repository
 
-from ebbtide.errors import NotFound
+from ebbtide.core.errors import NotFound
 
 _RECENT = 3
 

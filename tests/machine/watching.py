@@ -14,11 +14,12 @@ from tests.machine.operations import Operation
 from tests.machine.repository import Repository
 from tests.machine.sweeping import Looked, Swept, look, subtract
 
-from ebbtide.lake.oracle import judge_world
-from ebbtide.lake.rulebook import Rulebook, parse_rulebook
-from ebbtide.plan.decision import Collector
-from ebbtide.plan.manifest import Manifest
-from ebbtide.store.address import is_inside
+from ebbtide.core.decision import CollectorName
+from ebbtide.core.manifest import Manifest
+from ebbtide.storage.address import is_inside
+from ebbtide.targets.lake.oracle import judge_world
+from ebbtide.targets.lake.oracle_addresses import address_of
+from ebbtide.targets.lake.rulebook import Rulebook, parse_rulebook
 
 Writes = tuple[tuple[Operation, ...], ...]
 """What writers do at each step in turn."""
@@ -79,14 +80,32 @@ class PlanWatcher:
     def decisions(self) -> dict[str, tuple[str, datetime]]:
         """Give all that the plan must say; what lies outside is held though it is due."""
         assert self.wanted is not None
-        others = tuple(one for one in self.rules.collectors if one is not Collector.UNCOMMITTED)
+        others = tuple(one for one in self.rules.collectors if one is not CollectorName.UNCOMMITTED)
         judged = judge_world(replace(self.wanted.world, collect=others), self.now)
-        deadlines = {a: deadline for a, deadline in judged.deadlines.items() if a not in self.repo.buried}
+        left_out = self.repo.buried | self._kept_by_heads(self.wanted)
+        deadlines = {a: deadline for a, deadline in judged.deadlines.items() if a not in left_out}
         deadlines |= self.swept.deadlines if self.swept else {}
         return {
             address: ("due" if deadline <= self.now and is_inside(address) else "held", deadline)
             for address, deadline in deadlines.items()
         }
+
+    def _kept_by_heads(self, wanted: Expected) -> set[str]:
+        """Name what only retention touches and a head needs: it cannot become due, so plans leave it out."""
+        if self.rules.retention is None:
+            return set()
+        lifecycle = tuple(one for one in self.rules.collectors if one is CollectorName.LIFECYCLE)
+        touched = (
+            judge_world(replace(wanted.world, collect=lifecycle), self.now).deadlines if lifecycle else {}
+        )
+        heads = set(wanted.world.branches.values())
+        entries = [
+            entry
+            for commit in wanted.world.commits
+            if commit.id in heads
+            for entry in commit.entries.values()
+        ]
+        return {address_of(entry, wanted.world) for entry in entries} - touched.keys()
 
     def check_sweep(self) -> None:
         """Make sure that only what came into a settled partition by itself, or is uploading, was missed."""
@@ -104,7 +123,7 @@ class Watcher:
     manifest: Manifest
     script: Script
     write: Callable[[Operation], None]
-    waves: Mapping[int, Mapping[str, Collector]]
+    waves: Mapping[int, Mapping[str, CollectorName]]
     """The items of each wave, and who found each."""
     expected: dict[str, str] = field(default_factory=dict)
     step: str = ""

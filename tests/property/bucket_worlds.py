@@ -13,8 +13,8 @@ from itertools import product
 
 from hypothesis import strategies as st
 
-from ebbtide.bucket.model import Upload, Version, Versioning
-from ebbtide.rules.s3.configuration import (
+from ebbtide.targets.s3.model import Protected, Upload, Version, Versioning
+from ebbtide.targets.s3.rules.configuration import (
     Configuration,
     Expiration,
     Filter,
@@ -24,7 +24,7 @@ from ebbtide.rules.s3.configuration import (
     Rule,
     Transition,
 )
-from ebbtide.rules.s3.storage_classes import CHEAPEST_FIRST, SMALL
+from ebbtide.targets.s3.rules.storage_classes import CHEAPEST_FIRST, SMALL
 
 START = datetime(2024, 2, 26, tzinfo=UTC)
 """A few days before the end of a leap February."""
@@ -55,6 +55,7 @@ _BUSY = [
         for status in ("PENDING", "processing", "COMPLETED", "FAILED", "REPLICA")
     ),
     {"restoring": True},
+    *({"restored_until": end} for end in _UNTIL),
 ]
 
 _CONTENTS = [
@@ -103,6 +104,13 @@ _noncurrent_moves = st.lists(
 )
 _abort_days = st.sampled_from((*_DAYS, *[None] * 8))
 _enabled = st.sampled_from((True, True, True, False))
+_lakes = st.sampled_from(
+    [
+        *[()] * 9,
+        *((Protected(prefix, f"lake {prefix}"),) for prefix in ("", "a", "a/", "b")),
+        (Protected("a/", "inner"), Protected("к", "other")),
+    ]
+)
 _late = st.sampled_from([timedelta(days=number) for number in range(9, -1, -1)])
 
 
@@ -114,6 +122,7 @@ class BucketWorld:
     items: tuple[Version | Upload, ...]
     now: datetime
     versioning: Versioning
+    protected: tuple[Protected, ...] = ()
 
 
 @st.composite
@@ -198,4 +207,5 @@ def bucket_worlds(draw: st.DrawFn, *, doubts: bool = True, ties: bool = True) ->
     ]
     items += draw(st.lists(uploads(doubts=doubts), max_size=3))
     now = draw(_moments) + draw(_late)
-    return BucketWorld(draw(configurations()), tuple(items), now, draw(st.sampled_from(Versioning)))
+    rules, versioning = draw(configurations()), draw(st.sampled_from(Versioning))
+    return BucketWorld(rules, tuple(items), now, versioning, draw(_lakes))

@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from ebbtide.registry.model import Image, Quarantine, QuarantineState, Reference, Running, Tag
-from ebbtide.rules.images.policies import Policies
-from ebbtide.rules.images.policy import Assigned
-from ebbtide.rules.images.reading import read_policies
-from ebbtide.rules.instant import NEVER, days_after, parse_instant
+from ebbtide.core.instant import NEVER, days_after, parse_instant
+from ebbtide.targets.oci.model import Image, Quarantine, QuarantineState, Reference, Running, Tag
+from ebbtide.targets.oci.policies.document import read_policies
+from ebbtide.targets.oci.policies.policy import Assigned, Policies
 
 START = parse_instant("2018-01-01")
 NOW = days_after(START, 10)
@@ -41,8 +40,13 @@ _NEWEST = [
 ]
 DOCUMENTS = [
     {"policies": _POLICIES, "assign": _ASSIGN},
-    {"policies": _POLICIES, "assign": _ASSIGN[::-1], "keep_newest": _NEWEST},
-    {"policies": {**_POLICIES, "Untagged": {"days": 2, "recycle": False}}, "keep_newest": _NEWEST[:2]},
+    {"policies": _POLICIES, "assign": _ASSIGN[::-1], "keep_newest": _NEWEST, "unmatched": "Zapped"},
+    {
+        "policies": {**_POLICIES, "Untagged": {"days": 2, "recycle": False}},
+        "keep_newest": _NEWEST[:2],
+        "assign": _ASSIGN[:1],
+        "unmatched": "keep",
+    },
 ]
 
 
@@ -112,11 +116,12 @@ class _World:
             "application/vnd.oci.image.manifest.v1+json",
             one.choice([None, 0, 400]),
             self._time(),
+            one.choice([None, *(days_after(START, days) for days in (-3, -2, -1))]),
         )
 
     def _tag(self, name: str) -> Tag:
-        asked = self.random.random() < 0.1
-        return Tag(name, self._time(), self._assigned(), asked, self._time())
+        asked, copied = self.random.random() < 0.1, self.random.random() < 0.4
+        return Tag(name, self._time(), self._assigned(), asked, self._time(), copied)
 
     def _time(self):
         return self.random.choice(

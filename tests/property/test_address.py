@@ -9,8 +9,8 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ebbtide.errors import AddressError
-from ebbtide.store.address import canonical, canonical_column, canonical_namespace, is_inside
+from ebbtide.core.errors import AddressError
+from ebbtide.storage.address import canonical, canonical_column, canonical_namespace, is_inside
 
 ROOT = ("my ns", "é%")
 NAMESPACE = "s3://lake/my%20ns/%C3%A9%25"

@@ -19,19 +19,19 @@ from tests.services.flaky_proxy import FlakyProxy, Request, Response, flaky_prox
 from tests.services.image_kit import push_image
 from tests.services.registry import RegistryServer, registry_server
 
-from ebbtide.errors import EbbtideError
-from ebbtide.registry.base import RegistrySpec
-from ebbtide.registry.client.image_layout import ImageLayout
-from ebbtide.registry.documents import OCI_INDEX
-from ebbtide.registry.inventory.columns import EVENTS
-from ebbtide.registry.inventory.events import Event
-from ebbtide.registry.inventory.scanning import Scanned, scan
-from ebbtide.registry.inventory.snapshots import Snapshot
-from ebbtide.registry.inventory.steps import Limits
-from ebbtide.registry.tables import IMAGES, TAGS
-from ebbtide.rules.images.reading import read_policies
-from ebbtide.rules.instant import parse_instant
-from ebbtide.tables.files import write_rows
+from ebbtide.core.errors import EbbtideError
+from ebbtide.core.instant import parse_instant
+from ebbtide.engine.tables.files import write_rows
+from ebbtide.targets.oci.base import RegistrySpec
+from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.documents import OCI_INDEX
+from ebbtide.targets.oci.inventory.columns import EVENTS
+from ebbtide.targets.oci.inventory.events import Event
+from ebbtide.targets.oci.inventory.scanning import Scanned, scan
+from ebbtide.targets.oci.inventory.snapshots import Snapshot
+from ebbtide.targets.oci.inventory.steps import Limits
+from ebbtide.targets.oci.policies.document import read_policies
+from ebbtide.targets.oci.tables import IMAGES, TAGS
 
 pytestmark = pytest.mark.spark
 

@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from tests.property.bucket_worlds import BucketWorld, bucket_worlds
 from tests.worlds_of_s3.rows import CASES
 
-from ebbtide.bucket.evaluation.classes import FEW_TAG_SETS
-from ebbtide.bucket.evaluation.places import Setting
-from ebbtide.bucket.model import Action, Hold, Version
-from ebbtide.bucket.oracle import evaluate
-from ebbtide.bucket.simulation import simulate
-from ebbtide.rules.s3.configuration import Configuration, Expiration, Filter, Rule
+from ebbtide.targets.s3.evaluation.classes import FEW_TAG_SETS
+from ebbtide.targets.s3.evaluation.places import Setting
+from ebbtide.targets.s3.model import Action, Hold, Version
+from ebbtide.targets.s3.oracle import evaluate
+from ebbtide.targets.s3.rules.configuration import Configuration, Expiration, Filter, Rule
+from ebbtide.targets.s3.simulation import simulate
 
 pytestmark = pytest.mark.spark
 
@@ -40,14 +40,14 @@ def drawn(count: int) -> list[BucketWorld]:
 
 def judged(spark, worlds):
     """Judge worlds with Spark."""
-    cases = [(Setting(world.configuration, world.now, world.versioning), world.items) for world in worlds]
+    cases = [(Setting(w.configuration, w.now, w.versioning, w.protected), w.items) for w in worlds]
     return simulate(spark, cases)
 
 
 def test_spark_equals_the_oracle(spark):
     """On every drawn bucket each version, marker and upload gets the very verdict that the oracle gives."""
     worlds = drawn(WORLDS)
-    verdicts = [evaluate(w.configuration, w.items, w.now, w.versioning) for w in worlds]
+    verdicts = [evaluate(w.configuration, w.items, w.now, w.versioning, w.protected) for w in worlds]
     kinds = {(verdict.action, verdict.held_by) for found in verdicts for verdict in found}
 
     for world, expected, actual in zip(worlds, verdicts, judged(spark, worlds), strict=True):
@@ -58,7 +58,7 @@ def test_spark_equals_the_oracle(spark):
 
 def test_the_rows_of_the_semantics_hold_in_spark(spark):
     """Every case of the semantics rows comes out of the Spark evaluation as it must."""
-    cases = [(Setting(case.configuration, case.now, case.versioning), case.items) for case in CASES]
+    cases = [(Setting(c.configuration, c.now, c.versioning, c.protected), c.items) for c in CASES]
 
     for case, actual in zip(CASES, simulate(spark, cases), strict=True):
         assert list(case.expected) == actual, case
@@ -83,7 +83,9 @@ def test_more_tag_sets_than_can_be_listed(spark):
         Version(f"key{number}", "v", world.now.replace(year=2024), True, size=1, tags=one)
         for number, one in enumerate(tags)
     )
-    many = replace(world, configuration=Configuration(rules), items=items, now=world.now.replace(year=2025))
+    many = replace(
+        world, protected=(), configuration=Configuration(rules), items=items, now=world.now.replace(year=2025)
+    )
     (actual,) = judged(spark, [many])
 
     assert evaluate(many.configuration, items, many.now, many.versioning) == actual

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.property.bucket_worlds import TICK, BucketWorld, bucket_worlds, rules
 
-from ebbtide.bucket.model import Action, Hold, Upload, Verdict, Version, Versioning
-from ebbtide.bucket.oracle import evaluate
-from ebbtide.rules.s3.configuration import Configuration
-from ebbtide.rules.s3.storage_classes import may_go
+from ebbtide.targets.s3.model import Action, Hold, Upload, Verdict, Version, Versioning
+from ebbtide.targets.s3.oracle import evaluate
+from ebbtide.targets.s3.rules.configuration import Configuration
+from ebbtide.targets.s3.rules.storage_classes import may_go
 
 LATER = st.sampled_from(
     (TICK, timedelta(hours=12), timedelta(days=1), timedelta(days=3), timedelta(days=4000))
@@ -70,7 +70,7 @@ def test_what_is_due_stays_due(world, later):
             assert one == other
         if one.action is not Action.NONE:
             assert other.action is not Action.NONE or other.held_by is not None
-        if one.held_by not in {None, Hold.RETENTION, Hold.LEGAL_HOLD}:
+        if one.held_by not in {None, Hold.RETENTION, Hold.RESTORED, Hold.LEGAL_HOLD}:
             assert one.held_by is other.held_by
 
 
@@ -198,7 +198,9 @@ def test_the_generated_buckets_are_worth_judging():
     @settings(max_examples=500, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
     @given(bucket_worlds())
     def collect(world):
-        for verdict in judged(world):
+        for verdict in evaluate(
+            world.configuration, world.items, world.now, world.versioning, world.protected
+        ):
             found[verdict.action] += 1
             found[verdict.held_by] += 1
             found["announced"] += verdict.due is not None and verdict.due > world.now
@@ -206,3 +208,16 @@ def test_the_generated_buckets_are_worth_judging():
     collect()
 
     assert all(found[wanted] > 10 for wanted in (*Action, *Hold, "announced")), found
+
+
+@given(bucket_worlds())
+def test_nothing_is_done_in_a_lake(world):
+    """Below a protected prefix no item has an action; elsewhere lakes change nothing."""
+    free = evaluate(world.configuration, world.items, world.now, world.versioning)
+    held = evaluate(world.configuration, world.items, world.now, world.versioning, world.protected)
+    inside = [any(item.key.startswith(one.prefix) for one in world.protected) for item in world.items]
+
+    assert {Action.NONE} >= {verdict.action for verdict, there in zip(held, inside, strict=True) if there}
+    assert [v for v, there in zip(free, inside, strict=True) if not there] == [
+        v for v, there in zip(held, inside, strict=True) if not there
+    ]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.worlds import NOW, many_worlds
 
-from ebbtide.lake.oracle import judge_world
-from ebbtide.lake.simulation import simulate
-from ebbtide.lake.world_document import world_document
-from ebbtide.plan.decision import Collector, Decision
-from ebbtide.rules.instant import parse_instant
+from ebbtide.core.decision import CollectorName, Decision
+from ebbtide.core.instant import parse_instant
+from ebbtide.targets.lake.oracle import judge_world
+from ebbtide.targets.lake.simulation import simulate
+from ebbtide.targets.lake.world_document import world_document
 
 pytestmark = pytest.mark.spark
 
@@ -34,7 +34,7 @@ def test_the_generated_worlds_are_worth_judging(judged):
     found = [collector for _, _, expected in judged for collector in expected.collectors.values()]
 
     assert len(judged) > WORLDS * 0.9
-    assert all(found.count(collector) > 20 for collector in Collector)
+    assert all(found.count(collector) > 20 for collector in CollectorName)
     assert sum(len(document.collect) > 1 for document, _, _ in judged) > 35
     assert sum(len(expected.held) for _, _, expected in judged) > 200
 

@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 from tests.worlds import NOW, many_worlds
 
-from ebbtide.lake.simulation import simulate, simulate_histories
-from ebbtide.lake.world_document import world_document
-from ebbtide.rules.instant import parse_instant
+from ebbtide.core.instant import parse_instant
+from ebbtide.targets.lake.simulation import simulate, simulate_histories
+from ebbtide.targets.lake.world_document import world_document
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

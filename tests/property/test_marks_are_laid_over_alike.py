@@ -7,15 +7,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ebbtide.registry.model import Quarantine, QuarantineState
-from ebbtide.registry.purge.known import marked_image, marked_tag
-from ebbtide.registry.purge.looking import mark_row
-from ebbtide.registry.purge.overlay import with_marks
-from ebbtide.registry.records.model import Mark, Target
-from ebbtide.registry.rows import image_of, tag_of
-from ebbtide.registry.tables import IMAGES, MARKS, TAGS
-from ebbtide.rules.images.policy import Assigned
-from ebbtide.rules.instant import NEVER
+from ebbtide.core.instant import NEVER
+from ebbtide.targets.oci.model import Quarantine, QuarantineState
+from ebbtide.targets.oci.policies.policy import Assigned
+from ebbtide.targets.oci.purge.known import marked_image, marked_tag
+from ebbtide.targets.oci.purge.looking import mark_row
+from ebbtide.targets.oci.purge.overlay import with_marks
+from ebbtide.targets.oci.records.model import Mark, Target
+from ebbtide.targets.oci.rows import image_of, tag_of
+from ebbtide.targets.oci.tables import IMAGES, MARKS, TAGS
 
 pytestmark = pytest.mark.spark
 

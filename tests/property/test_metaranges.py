@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.errors import NotFound, Refused
-from ebbtide.lake.catalog.differences import differences, three_way
-from ebbtide.lake.catalog.merging import apply_changes
-from ebbtide.lake.catalog.ranges import COMMITTED, read_range, write_metarange
-from ebbtide.lake.catalog.segments import CHANGES
-from ebbtide.store.base import ObjectInfo
+from ebbtide.core.errors import NotFound, Refused
+from ebbtide.storage.base import ObjectInfo
+from ebbtide.targets.lake.catalog.differences import differences, three_way
+from ebbtide.targets.lake.catalog.merging import apply_changes
+from ebbtide.targets.lake.catalog.ranges import COMMITTED, read_range, write_metarange
+from ebbtide.targets.lake.catalog.segments import CHANGES
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 from tests.worlds import NOW, many_worlds
 
-from ebbtide.lake.oracle import judge_world
-from ebbtide.lake.simulation import simulate
-from ebbtide.lake.world_document import world_document
-from ebbtide.plan.decision import Decision
-from ebbtide.rules.instant import parse_instant
+from ebbtide.core.decision import Decision, HoldReason
+from ebbtide.core.instant import parse_instant
+from ebbtide.targets.lake.oracle import judge_world
+from ebbtide.targets.lake.simulation import simulate
+from ebbtide.targets.lake.world_document import world_document
 
 pytestmark = pytest.mark.spark
 
-WORLDS = 250
+WORLDS = 320
 SEED = 20261115
 WORDS = {
     "on branch": "branch",
@@ -40,6 +40,8 @@ def test_the_generated_worlds_are_worth_judging(judged):
     assert len(judged) > WORLDS * 0.9
     assert sum(len(expected.due) for _, _, expected in judged) > 50
     assert sum(len(expected.held) for _, _, expected in judged) > 100
+    held = [words for _, _, expected in judged for found in expected.held.values() for words in found]
+    assert sum(words.endswith(" <- restored") for words in held) > 5
 
 
 def test_the_pipeline_equals_the_oracle(judged):
@@ -56,7 +58,13 @@ def test_what_is_named_as_holding_an_item_has_not_lapsed(judged):
     """The reference that a held row names is one that, by the oracle, really keeps the item."""
     for document, found, expected in judged:
         for row in found.decisions:
-            if row["decision"] == Decision.HELD:
+            if row["decision"] == Decision.HELD and row["held_by"] == row["address"]:
+                kind = {HoldReason.OUTSIDE: "outside", HoldReason.METADATA: "metadata"}[row["reason"]]
+
+                assert f"{row['address']} <- {kind}" in expected.held[row["address"]], document
+            elif row["decision"] == Decision.HELD and row["reason"] == HoldReason.RESTORED:
+                assert {f"{row['address']} <- restored"} == expected.held[row["address"]], document
+            elif row["decision"] == Decision.HELD:
                 key, _, rest = row["held_by"].partition(" ")
                 phrase, name = rest.rsplit(" ", 1)
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.stress import REPO, referenced, stored
 
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.reaper.reaping import Reaper, ReapOptions
+from ebbtide.targets.lake.catalog.catalog import Catalog
+from ebbtide.targets.lake.reaper.reaping import Reaper, ReapOptions
 
 KEYS = st.sampled_from(["a", "b", "ab"])
 BRANCHES = st.sampled_from(["main", "side"])

@@ -19,7 +19,7 @@ from tests.explorer.scenarios import (
     Scenario,
 )
 
-from ebbtide.lake.catalog.catalog import Catalog
+from ebbtide.targets.lake.catalog.catalog import Catalog
 
 
 @pytest.fixture

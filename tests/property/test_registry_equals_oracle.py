@@ -9,15 +9,15 @@ import pytest
 from tests.property.registry_worlds import DOCUMENTS, NOW, digest, registry_world
 from tests.worlds_of_images import tables
 
-from ebbtide.errors import MetadataError
-from ebbtide.registry.evaluation.judging import judged_rows
-from ebbtide.registry.evaluation.verdicts import evaluate
-from ebbtide.registry.model import OLDEST_SCAN, Decision, Image, Reference, Running, Tag
-from ebbtide.registry.oracle import judge
-from ebbtide.registry.tables import IMAGES, TAGS
-from ebbtide.rules.images.policy import Assigned
-from ebbtide.rules.images.reading import read_policies
-from ebbtide.rules.instant import days_after
+from ebbtide.core.errors import MetadataError
+from ebbtide.core.instant import days_after
+from ebbtide.targets.oci.evaluation.judging import judged_rows
+from ebbtide.targets.oci.evaluation.verdicts import evaluate
+from ebbtide.targets.oci.model import OLDEST_SCAN, Decision, Image, Reference, Running, Tag
+from ebbtide.targets.oci.oracle import judge
+from ebbtide.targets.oci.policies.document import read_policies
+from ebbtide.targets.oci.policies.policy import Assigned
+from ebbtide.targets.oci.tables import IMAGES, TAGS
 
 pytestmark = pytest.mark.spark
 
@@ -46,7 +46,7 @@ def _checked(spark, world):
 
 def said(row):
     """Give of a row what the oracle says."""
-    return (row["decision"], row["policy"], row["deadline"], tuple(row["held_by"]))
+    return (row["decision"], row["policy"], row["deadline"], tuple(row["held_by"]), row["unmatched"])
 
 
 def by_name(judgements):
@@ -57,6 +57,7 @@ def by_name(judgements):
             one.policy,
             one.deadline,
             one.held_by,
+            one.unmatched,
         )
         for one in judgements
     }
@@ -68,7 +69,7 @@ def test_spark_equals_the_oracle(spark, number):
     world = registry_world(DOCUMENTS[number], range(WORLDS * number, WORLDS * (number + 1)))
     expected = by_name(judge(world.policies, world.images, NOW, world.running))
     actual = judged(spark, world.images, world.policies, world.running)
-    kinds = {word.split(" ")[0] for *_, words in expected.values() for word in words}
+    kinds = {word.split(" ")[0] for *_, words, _ in expected.values() for word in words}
 
     here = evaluated_here(spark, world)
 
@@ -89,7 +90,7 @@ def test_a_scan_that_cannot_be_trusted_keeps_everything(spark, tmp_path):
     actual = judged(spark, world.images, world.policies, old, scratch=tmp_path)
 
     assert expected == {name: said(row) for name, row in actual.items()}
-    assert ("the running scan is too old",) in {words for *_, words in expected.values()}
+    assert ("the running scan is too old",) in {words for *_, words, _ in expected.values()}
 
 
 @pytest.mark.long

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.worlds import NOW, many_worlds
 
-from ebbtide.lake.catalog.model import Commit
-from ebbtide.lake.metadata.terms import commit_terms
-from ebbtide.lake.oracle import judge_world
-from ebbtide.lake.oracle_retention import _lapses
-from ebbtide.lake.world_document import world_document
-from ebbtide.plan.decision import Collector
-from ebbtide.rules.instant import parse_instant
+from ebbtide.core.decision import CollectorName
+from ebbtide.core.instant import parse_instant
+from ebbtide.targets.lake.catalog.model import Commit
+from ebbtide.targets.lake.metadata.terms import commit_terms
+from ebbtide.targets.lake.oracle import judge_world
+from ebbtide.targets.lake.oracle_retention import _lapses
+from ebbtide.targets.lake.world_document import world_document
 
 WORLDS = 400
 SEED = 20261116
@@ -38,5 +38,5 @@ def test_the_worlds_of_every_collector_are_worth_judging(documents):
     found = [collector for judgement in judged for collector in judgement.collectors.values()]
 
     assert len(judged) > WORLDS * 0.9
-    assert all(found.count(collector) > 40 for collector in Collector), found
+    assert all(found.count(collector) > 40 for collector in CollectorName), found
     assert sum(len(judgement.held) for judgement in judged) > 100

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 from tests.services.seaweed import S3Server
 
-from ebbtide.bucket.actions.deleter import BucketDeleter
-from ebbtide.bucket.model import Versioning
-from ebbtide.engine.deleting import Attempt, DeleteOptions
-from ebbtide.store.base import StoreSpec
+from ebbtide.engine.actor import Attempt, DeleteOptions
+from ebbtide.storage.base import StoreSpec
+from ebbtide.targets.s3.actions.deleter import BucketDeleter
+from ebbtide.targets.s3.model import Versioning
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.services.machine_clock import set_machine_clock
 
 from ebbtide.cli.main import run
 from ebbtide.cli.state import State
@@ -22,10 +23,10 @@ class Ebb:
         self.secrets: list[str] = []
 
     def __call__(self, *words: str, code: int = 0, now: str = "") -> tuple[str, str]:
-        """Run a command that must end with this code, at this time, and give both streams."""
+        """Run a command that must end with this code, at this time of the machine, and give both streams."""
         with pytest.MonkeyPatch.context() as patched:
             if now:
-                patched.setenv("EBBTIDE_NOW", now)
+                set_machine_clock(patched, now)
             found = run(list(words))
         said = self._capsys.readouterr()
 

@@ -7,9 +7,9 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ebbtide.registry.base import Manifest, Registry
-from ebbtide.registry.documents import OCI_INDEX, OCI_MANIFEST
-from ebbtide.registry.names import digest_of, fallback_tag
+from ebbtide.targets.oci.base import Manifest, Registry
+from ebbtide.targets.oci.documents import OCI_INDEX, OCI_MANIFEST
+from ebbtide.targets.oci.names import digest_of, fallback_tag
 
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
@@ -57,9 +57,11 @@ def push_image(
     layers: Sequence[bytes] = (b"layer",),
     name: str = "",
     subject: Pushed | None = None,
+    created: str | None = None,
 ) -> Pushed:
     """Push an image under tags, or by its digest alone; `name` makes it differ from others."""
-    config = json.dumps({"architecture": "amd64", "os": "linux", "name": name}).encode()
+    dated = {} if created is None else {"created": created}
+    config = json.dumps({"architecture": "amd64", "os": "linux", "name": name, **dated}).encode()
     config_kind = SIGNATURE if subject else CONFIG
     document: dict[str, object] = {
         "config": _blob(registry, repository, config, config_kind),

@@ -12,22 +12,22 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.services.runs import apply_lake, plan_lake
 
-from ebbtide.engine.applying import Applied, ApplyOptions
+from ebbtide.core.decision import Decision
+from ebbtide.core.manifest import Manifest
+from ebbtide.engine.apply import Applied, ApplyOptions
 from ebbtide.engine.burials import outcome_folders
-from ebbtide.engine.freezing import FreezeOptions, OnStep, no_step
-from ebbtide.engine.layout import RunFolder, run_folder
+from ebbtide.engine.layout import OnStep, RunFolder, no_step, run_folder
+from ebbtide.engine.plan import PlanOptions
 from ebbtide.engine.reading import stream_decisions
-from ebbtide.lake.burials import RunGraveyard
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.job import apply_lake, plan_lake
-from ebbtide.lake.rulebook import Rulebook, SweepRules, stored_rulebook
-from ebbtide.lake.workshop import Workshop
-from ebbtide.ledger.runs import Ledger, RunState
-from ebbtide.plan.decision import Decision
-from ebbtide.plan.manifest import Manifest
-from ebbtide.store.base import Store
-from ebbtide.tables.contracts import OUTCOMES
+from ebbtide.engine.tables.contracts import OUTCOMES
+from ebbtide.state.runs import Ledger, RunState
+from ebbtide.storage.base import Store
+from ebbtide.targets.lake.burials import RunGraveyard
+from ebbtide.targets.lake.catalog.catalog import Catalog
+from ebbtide.targets.lake.rulebook import Rulebook, SweepRules, stored_rulebook
+from ebbtide.targets.lake.workshop import Workshop
 
 REPOSITORY = "lake"
 FIRST_DAY = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -113,7 +113,7 @@ class Lake:
             self.shop,
             REPOSITORY,
             now=now or self.clock(),
-            options=FreezeOptions(wave_size=wave_size),
+            options=PlanOptions(wave_size=wave_size),
             rulebook=rulebook,
             full=full,
             on_step=on_step,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from tests.services.lake import REPOSITORY, Lake
 
-from ebbtide.engine.burials import buried
-from ebbtide.lake.checking import LiveCheck, check_live
-from ebbtide.lake.metadata.world import world_of
-from ebbtide.lake.rulebook import stored_policy
-from ebbtide.tables.failures import own_errors
+from ebbtide.engine.layout import scratch_folder
+from ebbtide.engine.removed_table import RemovedTable
+from ebbtide.engine.spark.failures import own_errors
+from ebbtide.targets.lake.checking import LiveCheck, check_live
+from ebbtide.targets.lake.metadata.world import world_of
+from ebbtide.targets.lake.rulebook import stored_policy
 
 
 def check(lake: Lake) -> LiveCheck:
@@ -18,5 +19,6 @@ def check(lake: Lake) -> LiveCheck:
     world = world_of(
         catalog.snapshot(REPOSITORY), lake.store.spec, stored_policy(catalog, REPOSITORY), lake.shop.clock()
     )
-    with own_errors():
-        return check_live(lake.spark, world, buried(lake.spark, lake.shop.root, lake.ledger, uid))
+    table = RemovedTable(lake.shop.root, lake.ledger, uid)
+    with scratch_folder(lake.shop.root) as scratch, own_errors():
+        return check_live(lake.spark, world, table.snapshot(scratch.removed).gone(lake.spark))

@@ -18,13 +18,13 @@ from botocore.exceptions import ClientError
 from tests.services.bucket_plan import ROWS
 from tests.services.seaweed import S3Server, fresh_bucket
 
-from ebbtide.bucket.model import Versioning
-from ebbtide.bucket.transition.mover import Mover
-from ebbtide.bucket.transition.moves import Move, Moves
-from ebbtide.engine.deleting import Attempt, DeleteOptions
-from ebbtide.plan.decision import Outcome
-from ebbtide.store.base import DeleteResult, StoreSpec
-from ebbtide.store.s3_transfer import Sizes
+from ebbtide.core.decision import Outcome
+from ebbtide.engine.actor import Attempt, DeleteOptions
+from ebbtide.storage.base import DeleteResult, StoreSpec
+from ebbtide.storage.s3_transfer import Sizes
+from ebbtide.targets.s3.model import Versioning
+from ebbtide.targets.s3.transition.mover import Mover
+from ebbtide.targets.s3.transition.moves import Move, Moves
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from ebbtide.lake.catalog.catalog import Catalog
+from ebbtide.targets.lake.catalog.catalog import Catalog
 
 
 class NumberedAddresses:

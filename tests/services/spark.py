@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.services.seaweed import S3Server
 
-from ebbtide.tables.session import SparkOptions, spark_session
+from ebbtide.engine.spark.session import SparkOptions, spark_session
 
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Tests make many small queries and run each once: the quick compiler is the fast one here."""

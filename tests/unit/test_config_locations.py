@@ -3,8 +3,8 @@
 import pytest
 
 from ebbtide.config import load_settings
-from ebbtide.errors import ConfigError
-from ebbtide.store.base import StoreSpec
+from ebbtide.core.errors import ConfigError
+from ebbtide.storage.base import StoreSpec
 
 
 @pytest.fixture

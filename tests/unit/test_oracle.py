@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from ebbtide.lake.oracle import judge_world
-from ebbtide.lake.world_document import world_document
-from ebbtide.plan.decision import Collector
-from ebbtide.rules.instant import NEVER, parse_instant
+from ebbtide.core.decision import CollectorName
+from ebbtide.core.instant import NEVER, parse_instant
+from ebbtide.targets.lake.oracle import judge_world
+from ebbtide.targets.lake.world_document import world_document
 
 NOW = "1998-01-20T00:00:00Z"
-NAMES = [str(collector) for collector in Collector]
+NAMES = [str(collector) for collector in CollectorName]
 
 
 def on(day: str) -> str:
@@ -58,7 +58,7 @@ def test_lifecycle_alone():
     assert {"1": on("06"), "2": on("06"), "3": on("21")} == {
         address: deadline.date().isoformat() for address, deadline in found.deadlines.items()
     }
-    assert {"1": Collector.LIFECYCLE, "2": Collector.LIFECYCLE} == found.collectors
+    assert {"1": CollectorName.LIFECYCLE, "2": CollectorName.LIFECYCLE} == found.collectors
 
 
 def test_uncommitted_alone():
@@ -79,7 +79,7 @@ def test_uncommitted_alone():
     assert {"u1"} == found.due
     assert {"u2": {"last modified <- grace"}} == found.held
     assert {"u1", "u2"} == set(found.deadlines)
-    assert {"u1": Collector.UNCOMMITTED} == found.collectors
+    assert {"u1": CollectorName.UNCOMMITTED} == found.collectors
 
 
 @pytest.mark.parametrize("spelling", ["data/1", "data//1", "data/1/"])
@@ -189,7 +189,7 @@ def test_retention_keeps_what_is_staged_and_the_repositorys_metadata():
     )
 
     assert frozenset() == found.due
-    assert {"1": {"z <- staging main"}, "_lakefs/2": {"y <- commit a"}} == found.held
+    assert {"1": {"z <- staging main"}, "_lakefs/2": {"_lakefs/2 <- metadata"}} == found.held
 
 
 UNION: dict[str, Any] = STRAIGHT | {
@@ -207,9 +207,9 @@ def test_together_they_find_what_each_would_alone():
     assert {"1", "4", "u1"} == found.due
     assert frozenset().union(*alone) == found.due
     assert {
-        "1": Collector.RETENTION,
-        "4": Collector.LIFECYCLE,
-        "u1": Collector.UNCOMMITTED,
+        "1": CollectorName.RETENTION,
+        "4": CollectorName.LIFECYCLE,
+        "u1": CollectorName.UNCOMMITTED,
     } == found.collectors
     assert {"2": {"both <- commit b"}, "3": {"kept <- commit c"}} == found.held
 
@@ -220,7 +220,7 @@ def test_of_equal_deadlines_the_first_collector_is_named():
     found = judged(NAMES[::-1], **(UNION | {"policy": policy}))
 
     assert parse_instant(on("15")) == found.deadlines["1"]
-    assert Collector.LIFECYCLE == found.collectors["1"]
+    assert CollectorName.LIFECYCLE == found.collectors["1"]
 
 
 def test_who_was_not_asked_says_nothing():
@@ -228,3 +228,28 @@ def test_who_was_not_asked_says_nothing():
     assert {"4"} == judged(["lifecycle"], **UNION).due
     assert {"u1"} == judged(["uncommitted"], **UNION).due
     assert {"1"} == judged(["retention"], **UNION).due
+
+
+def test_what_lies_outside_the_namespace_is_held():
+    """No rule deletes outside the namespace or metadata; a URL below the namespace names an object inside."""
+    found = judged(
+        NAMES,
+        policy={"r": {"prefix": "", "days": 1}},
+        retention={"default_days": 1},
+        namespace="s3://lake/ns",
+        commits=[
+            commit(
+                "a", "", "02", o="s3://lake/other", m="_lakefs/x", i="s3a://lake/ns/in", d="s3://lake/ns/%64"
+            ),
+            commit("b", "a", "03"),
+        ],
+        branches={"main": "b"},
+        objects={name: {"last_modified": on("02")} for name in ("s3://lake/lost", "s3://lake/ns/lost")},
+    )
+
+    assert {"in", "lost"} == found.due
+    assert {
+        "s3://lake/other": {"s3://lake/other <- outside"},
+        "_lakefs/x": {"_lakefs/x <- metadata"},
+        "d": {"d <- branch main"},
+    } == found.held

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ebbtide.lake.policy_suite import _matches
-from ebbtide.lake.simulation import Simulated
-from ebbtide.plan.decision import Decision, HoldReason
+from ebbtide.core.decision import Decision, HoldReason
+from ebbtide.targets.lake.policy_suite import _matches
+from ebbtide.targets.lake.simulation import Simulated
 
 HELD = {"young": HoldReason.NOT_YET, "current": HoldReason.HEAD, "staged": HoldReason.STAGING}
 ROWS = [

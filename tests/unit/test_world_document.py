@@ -4,12 +4,12 @@ from datetime import timedelta
 
 import pytest
 
-from ebbtide.errors import AddressError, PolicyError, WorldError
-from ebbtide.lake.world_document import WrittenObject, world_document
-from ebbtide.plan.decision import Collector
-from ebbtide.rules.instant import parse_instant
-from ebbtide.rules.lake_policy import LakePolicy
-from ebbtide.rules.retention import RetentionRules
+from ebbtide.core.decision import CollectorName
+from ebbtide.core.errors import AddressError, PolicyError, WorldError
+from ebbtide.core.instant import parse_instant
+from ebbtide.targets.lake.world_document import WrittenObject, world_document
+from ebbtide.targets.repository.policy import LakePolicy
+from ebbtide.targets.repository.retention_rules import RetentionRules
 
 NIGHT = "1998-01-20T00:00:00Z"
 
@@ -18,7 +18,7 @@ def test_a_world_is_for_the_lifecycle_unless_it_says_otherwise():
     """Without the new fields a world is what it always was."""
     world = world_document({"policy": {}})
 
-    assert (Collector.LIFECYCLE,) == world.collect
+    assert (CollectorName.LIFECYCLE,) == world.collect
     assert (None, {}, timedelta(hours=24)) == (world.retention, dict(world.objects), world.grace)
 
 
@@ -38,13 +38,15 @@ def test_all_fields_are_read():
         world.objects
     )
     assert timedelta(minutes=90) == world.grace
-    assert (Collector.UNCOMMITTED, Collector.RETENTION) == world.collect
+    assert (CollectorName.UNCOMMITTED, CollectorName.RETENTION) == world.collect
     assert LakePolicy(()) == world.policy
 
 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
+        ({"namespace": "lake/ns"}, "the namespace is 'lake/ns'"),
+        ({"namespace": 7}, "the namespace is 7"),
         ({"collect": []}, "names no collector"),
         ({"collect": "lifecycle"}, "collect is not a list"),
         ({"collect": ["lifecycle", "lifecycle"]}, "names a collector twice"),

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from ebbtide.bucket.model import Action, Hold, Upload, Verdict, Version, Versioning
-from ebbtide.rules.instant import parse_instant
-from ebbtide.rules.s3.configuration import Configuration, MinimumSize, Rule
+from ebbtide.core.instant import parse_instant
+from ebbtide.targets.s3.model import Action, Hold, Protected, Upload, Verdict, Version, Versioning
+from ebbtide.targets.s3.rules.configuration import Configuration, MinimumSize, Rule
 
 Item = Version | Upload
-Evaluate = Callable[[Configuration, Sequence[Item], datetime, Versioning], list[Verdict]]
+Evaluate = Callable[[Configuration, Sequence[Item], datetime, Versioning, Sequence[Protected]], list[Verdict]]
 
 MEBIBYTE = 1024 * 1024
 TICK = timedelta(microseconds=1)
@@ -30,10 +30,11 @@ class Case:
     now: datetime
     expected: tuple[Verdict, ...]
     versioning: Versioning = Versioning.ENABLED
+    protected: tuple[Protected, ...] = ()
 
     def verdicts(self, evaluate: Evaluate) -> tuple[Verdict, ...]:
         """Run it through an evaluation."""
-        return tuple(evaluate(self.configuration, self.items, self.now, self.versioning))
+        return tuple(evaluate(self.configuration, self.items, self.now, self.versioning, self.protected))
 
 
 def case(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.worlds_of_s3.case import KEPT, case, coming, done, marker, rule, upload, version
 
-from ebbtide.bucket.model import Action, Verdict
-from ebbtide.rules.s3.configuration import Expiration, Filter, NoncurrentExpiration, Transition
+from ebbtide.targets.s3.model import Action, Verdict
+from ebbtide.targets.s3.rules.configuration import Expiration, Filter, NoncurrentExpiration, Transition
 
 WRITTEN = "2024-03-01T10:30"
 DUE = "2024-03-05"

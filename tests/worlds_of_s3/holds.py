@@ -1,6 +1,8 @@
-"""Rows 27 to 29: what keeps a version though its time has come."""
+"""Rows 7b and 27 to 29: what keeps a version though its time has come."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from tests.worlds_of_s3.case import (
     KEPT,
@@ -17,9 +19,9 @@ from tests.worlds_of_s3.case import (
     version,
 )
 
-from ebbtide.bucket.model import Action, Hold, Verdict, Versioning
-from ebbtide.rules.instant import parse_instant
-from ebbtide.rules.s3.configuration import (
+from ebbtide.core.instant import parse_instant
+from ebbtide.targets.s3.model import Action, Hold, Protected, Verdict, Versioning
+from ebbtide.targets.s3.rules.configuration import (
     Expiration,
     NoncurrentExpiration,
     NoncurrentTransition,
@@ -240,4 +242,44 @@ RESTORES = [
     ),
 ]
 
-HOLDS = [*OBJECT_LOCK, *REPLICATION, *RESTORES]
+LAKES = [
+    replace(
+        case(
+            "7b",
+            "what lies in a lake is held before all else, uploads too, and nothing beside it",
+            rule(expiration=Expiration(3), abort_days=3),
+            [
+                version(WRITTEN, "lake/a"),
+                version(WRITTEN, "lake/b", replication_status="PENDING", **LEGAL),
+                upload(WRITTEN, "lake/c"),
+                version(WRITTEN, "lakes"),
+            ],
+            NOW,
+            [*[held(Hold.LAKE, DUE)] * 3, EXPIRED],
+        ),
+        protected=(Protected("lake/", "lake 'sales' in lake/"),),
+    ),
+]
+
+HELD_BACK = {"restored_until": parse_instant("2024-03-06T00:00:00.000001")}
+FROM_THE_BIN = [
+    case(
+        "29a",
+        "nothing is done to what was restored from the bin, as long as it is held",
+        END,
+        history(WRITTEN, "2024-01-01", **HELD_BACK),
+        NOW,
+        [held(Hold.RESTORED, DUE)] * 2,
+    ),
+    case("29a", "not even a move", MOVE, version(WRITTEN, **HELD_BACK), NOW, held(Hold.RESTORED, DUE)),
+    case(
+        "29a",
+        "the moment at which the hold ends is free",
+        END,
+        version(WRITTEN, restored_until=parse_instant(NOW)),
+        NOW,
+        done(Action.EXPIRE, DUE),
+    ),
+]
+
+HOLDS = [*OBJECT_LOCK, *REPLICATION, *RESTORES, *FROM_THE_BIN, *LAKES]

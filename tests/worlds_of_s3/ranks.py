@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.worlds_of_s3.case import KEPT, case, coming, done, edges, held, history, marker, rule, version
 from tests.worlds_of_s3.versions import CLEAN, DELETE, END, MOVE, OLD, TIME, TWO_KEPT
 
-from ebbtide.bucket.model import Action, Hold, Versioning
-from ebbtide.rules.s3.configuration import (
+from ebbtide.targets.s3.model import Action, Hold, Versioning
+from ebbtide.targets.s3.rules.configuration import (
     Expiration,
     NoncurrentExpiration,
     NoncurrentTransition,

@@ -16,8 +16,8 @@ from tests.worlds_of_s3.case import (
     version,
 )
 
-from ebbtide.bucket.model import Action, Verdict, Versioning
-from ebbtide.rules.s3.configuration import (
+from ebbtide.targets.s3.model import Action, Verdict, Versioning
+from ebbtide.targets.s3.rules.configuration import (
     Expiration,
     Filter,
     MinimumSize,

@@ -16,9 +16,9 @@ from tests.worlds_of_s3.case import (
     version,
 )
 
-from ebbtide.bucket.model import Action, Hold, Versioning
-from ebbtide.rules.instant import parse_instant
-from ebbtide.rules.s3.configuration import (
+from ebbtide.core.instant import parse_instant
+from ebbtide.targets.s3.model import Action, Hold, Versioning
+from ebbtide.targets.s3.rules.configuration import (
     Expiration,
     NoncurrentExpiration,
     NoncurrentTransition,

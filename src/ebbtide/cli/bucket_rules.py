@@ -5,26 +5,25 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ebbtide.bucket.names import bucket_url
 from ebbtide.cli.console import AsJson, print_json, safe, say, table
 from ebbtide.cli.state import State
-from ebbtide.errors import BadInput, LifecycleError
-from ebbtide.report.format import plural
-from ebbtide.rules.documents import format_of
-from ebbtide.rules.instant import format_instant
-from ebbtide.rules.s3.configuration import Configuration, MinimumSize
-from ebbtide.rules.s3.json_form import SIZE
-from ebbtide.rules.s3.reading import read_configuration_text
-from ebbtide.rules.s3.refusals import MALFORMED
-from ebbtide.rules.s3.surprises import configuration_warnings
-from ebbtide.rules.s3.writing import configuration_hash, write_json, write_xml
+from ebbtide.core.errors import BadInput, LifecycleError
+from ebbtide.core.format import plural
+from ebbtide.core.instant import format_second
+from ebbtide.targets.s3.names import bucket_url
+from ebbtide.targets.s3.rules.configuration import MINIMUM_SIZE, Configuration, MinimumSize
+from ebbtide.targets.s3.rules.document import configuration_hash, write_json, write_xml
+from ebbtide.targets.s3.rules.validation import MALFORMED
+from ebbtide.targets.s3.rules.warnings import configuration_warnings
+from ebbtide.targets.s3.rules_file import read_rules_file as read_file
 
-app = typer.Typer(no_args_is_help=True, help="Lifecycle rules of buckets, in S3's JSON or XML.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Lifecycle rules of buckets, in S3's JSON or XML."
+)
 
 Bucket = Annotated[str, typer.Argument(help="The bucket: s3://NAME or NAME.")]
 File = Annotated[
@@ -32,7 +31,7 @@ File = Annotated[
 ]
 LeastSize = Annotated[
     str | None,
-    typer.Option("--minimum-size", help=f"{SIZE}, which XML cannot say: {' or '.join(MinimumSize)}."),
+    typer.Option("--minimum-size", help=f"{MINIMUM_SIZE}, which XML cannot say: {' or '.join(MinimumSize)}."),
 ]
 
 
@@ -73,7 +72,10 @@ def set_rules(
     url = bucket_url(bucket)
     configuration = read_rules_file(state, file, minimum_size)
     state.bucket_rules.put(url, configuration)
-    warnings = configuration_warnings(configuration, now=state.clock())
+    warnings = [
+        *configuration_warnings(configuration, now=state.clock()),
+        *_reaching_rules(state, url, configuration),
+    ]
     if as_json:
         print_json({"bucket": url, "hash": configuration_hash(configuration), "warnings": warnings})
         return
@@ -98,7 +100,7 @@ def get_rules(
         return
     print(write_xml(configuration), end="")
     if configuration.minimum_size is not MinimumSize.ALL_128K:
-        print(f"note: XML cannot say {SIZE}: {configuration.minimum_size}", file=sys.stderr)
+        print(f"note: XML cannot say {MINIMUM_SIZE}: {configuration.minimum_size}", file=sys.stderr)
 
 
 @app.command("rm")
@@ -121,36 +123,22 @@ def list_rules(context: typer.Context, as_json: AsJson = False) -> None:
     if as_json:
         print_json(found)
         return
-    rows = [(row.bucket, "yes" if row.enabled else "no", format_instant(row.updated)) for row in found]
+    rows = [(row.bucket, "yes" if row.enabled else "no", format_second(row.updated)) for row in found]
     table("Buckets with rules", ("bucket", "enabled", "updated"), rows)
 
 
+def _reaching_rules(state: State, url: str, configuration: Configuration) -> list[str]:
+    """Warn of rules that reach into a lake or the recycle bin."""
+    from ebbtide.targets.s3.protected import known_lakes, reaching_rules  # noqa: PLC0415 (not for a check)
+
+    shop = state.bucket_shop(url)
+    has_bin = state.ledger.recycling_days(shop.uid) is not None
+    return reaching_rules(configuration, known_lakes(shop.spec, shop.lakes), has_bin=has_bin)
+
+
 def read_rules_file(state: State, name: str, minimum_size: str | None = None) -> Configuration:
-    """Read a configuration from a file whose name tells its format, or from standard input."""
-    text, fmt = _standard_input() if name == "-" else (_text(name), _format(name))
-    locations = state.settings.bucket.locations
-    return read_configuration_text(text, fmt, locations=locations, minimum_size=minimum_size)
-
-
-def _format(name: str) -> str:
-    return "xml" if name.lower().endswith(".xml") else format_of(name)
-
-
-def _text(name: str) -> str:
-    try:
-        return Path(name).read_text(encoding="utf-8")
-    except OSError as broken:
-        raise BadInput(f"{name} cannot be read: {broken.strerror}", fix="check the path") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"{name} is not text", fix="save it as UTF-8") from None
-
-
-def _standard_input() -> tuple[str, str]:
-    try:
-        text = sys.stdin.read()
-    except UnicodeDecodeError:
-        raise BadInput("standard input is not text", fix="send UTF-8") from None
-    return text, "xml" if text.lstrip("\ufeff \t\r\n").startswith("<") else "json"
+    """Read a configuration whose rules may name the locations that are configured."""
+    return read_file(name, state.settings.bucket.locations, minimum_size)
 
 
 def _print_line(answer: Mapping[str, Any]) -> None:

@@ -6,16 +6,17 @@ from typing import Annotated, Any
 
 import typer
 
-from ebbtide.bucket.names import bucket_name
-from ebbtide.bucket.transition.moves import Move, Moves, Stage
 from ebbtide.cli.console import AsJson, print_json, safe, say
 from ebbtide.cli.state import State
-from ebbtide.errors import NotFound
-from ebbtide.report.format import human_bytes
+from ebbtide.core.errors import NotFound
+from ebbtide.core.format import human_bytes
+from ebbtide.core.instant import format_second, parse_instant
+from ebbtide.targets.s3.names import bucket_name
+from ebbtide.targets.s3.transition.moves import Move, Moves, Stage
 
 _SHOWN = ("version", "location", "url", "stage", "size", "etag", "modified", "at", "rules", "run")
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
@@ -52,7 +53,11 @@ def _show(move: Move) -> None:
     rules = ", ".join(move.rules) or "no named rule"
     done = "moved" if move.stage is Stage.MOVED else "copied"
     run = "" if move.run is None else f" (run {move.run})"
-    say(f"  location {safe(move.location)}: {done} at {safe(move.at)} by {safe(rules)}{run}")
-    say(f"  version {safe(move.version)}, written {safe(move.modified)}")
+    say(f"  location {safe(move.location)}: {done} at {_second(move.at)} by {safe(rules)}{run}")
+    say(f"  version {safe(move.version)}, written {_second(move.modified)}")
     if move.stage is not Stage.MOVED:
         say("  the original may still be in the bucket: the run that copied it has not finished")
+
+
+def _second(recorded: str) -> str:
+    return format_second(parse_instant(recorded))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,37 +11,67 @@ from datetime import date, datetime
 from typing import Annotated, Any
 
 import typer
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from ebbtide.report.format import printable
-from ebbtide.rules.instant import format_instant
-from ebbtide.tables.progress import OnProgress, no_progress
+from ebbtide.config import NOW_VARIABLE
+from ebbtide.core.format import printable, shorten
+from ebbtide.core.instant import format_instant
+from ebbtide.engine.spark.progress import OnProgress, no_progress
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-Now = Annotated[str | None, typer.Option("--now", help="Take it to be this time (ISO 8601).")]
+Now = Annotated[
+    str | None,
+    typer.Option("--now", envvar=NOW_VARIABLE, help="Decide as of this time (ISO 8601)."),
+]
+"""For commands that plan or answer; what changes or records something goes by the machine's clock."""
+_GAP = "  "
+_NARROWEST = 8
+_TIME = re.compile(r"\d{4}-\d\d-\d\d|never$|$")
+PLAN_HELP = "A run's number, 'latest', or TARGET:latest."
 Master = Annotated[str | None, typer.Option("--master", help="Spark master, e.g. spark://host:7077.")]
 
 
 def out() -> Console:
-    """Give the console for results; off a terminal lines are as long as they need to be."""
+    """Give the console for results; off a terminal there is no colour."""
     # Without emoji: `team/app:one: pinned` has a tag in it, and no picture.
     console = Console(highlight=False, emoji=False)
-    if console.is_terminal:
-        return console
-    return Console(highlight=False, emoji=False, width=240, no_color=True)
+    return console if console.is_terminal else Console(highlight=False, emoji=False, no_color=True)
+
+
+_marks: dict[str, Any] = {}
+"""What is added to every object that a command prints as JSON."""
+
+
+def mark_output(*, rehearsal: bool) -> None:
+    """Let all JSON objects of this command say that it is a rehearsal, or say nothing."""
+    _marks.clear()
+    if rehearsal:
+        _marks["rehearsal"] = True
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON."""
+    """Print a value as JSON; in a rehearsal an object says so."""
+    if isinstance(value, dict):
+        value = value | _marks
     print(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
+
+
+def print_json_line(value: Any) -> None:
+    """Print a value as JSON on one line, at once: who reads a stream does not wait for its end."""
+    print(json.dumps(value, ensure_ascii=False, default=_plain), flush=True)
 
 
 def say(text: str = "") -> None:
     """Print a line; markup is ours, so values must be escaped with :func:`safe`."""
     out().print(text, soft_wrap=True)
+
+
+def say_next(command: str) -> None:
+    """Print a command to go on with; it stands alone on its line, so that it can be pasted."""
+    say(f"next: {safe(command)}")
 
 
 def safe(text: object) -> str:
@@ -51,16 +82,88 @@ def safe(text: object) -> str:
 def table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[object]], numbers: Sequence[int] = ()
 ) -> None:
-    """Print a table; columns in `numbers` are right-aligned."""
-    grid = Table(
-        title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0)
-    )
-    for index, name in enumerate(columns):
-        grid.add_column(name, justify="right" if index in numbers else "left", overflow="fold", style=None)
-    for row in rows:
-        grid.add_row(*(safe(cell) for cell in row))
-    out().print(grid)
-    out().print()
+    """
+    Print a table; columns in `numbers` are right-aligned.
+
+    On a terminal it fits: long names are cut in their middle, and a column without content is left out. Off a
+    terminal every cell is whole, and a number of bytes has no unit, for its column says what it is.
+    """
+    console = out()
+    cells = [[printable(str(cell)) for cell in row] for row in rows]
+    if title:
+        say(f"[bold]{safe(title)}[/bold]")
+    if console.is_terminal:
+        _print_fitted(columns, cells, numbers, console.width)
+    else:
+        whole = [[c.removesuffix(" B") if i in numbers else c for i, c in enumerate(row)] for row in cells]
+        _print_lines([columns, *whole], _widths([columns, *whole]), numbers)
+    say()
+
+
+def _print_fitted(
+    columns: Sequence[str], cells: Sequence[Sequence[str]], numbers: Sequence[int], room: int
+) -> None:
+    kept = [i for i in range(len(columns)) if not cells or any(row[i] for row in cells)]
+    lines = [[row[i] for i in kept] for row in (columns, *cells)]
+    right = [place for place, i in enumerate(kept) if i in numbers]
+    times = [place for place, i in enumerate(kept) if cells and all(_TIME.match(row[i]) for row in cells)]
+    _print_lines(lines, fitting(_widths(lines), room, [*right, *times]), right)
+
+
+def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+
+
+def _print_lines(lines: Sequence[Sequence[str]], widths: Sequence[int], numbers: Sequence[int]) -> None:
+    for line in lines:
+        say(escape(_line(line, widths, numbers)))
+
+
+def fitting(widths: Sequence[int], room: int, rigid: Sequence[int] = ()) -> list[int]:
+    """
+    Make columns narrower until they fit, the widest first; rigid ones stay as they are.
+
+    >>> fitting([30, 60, 5], 80, rigid=[2])
+    [30, 41, 5]
+    """
+    found = list(widths)
+    elastic = [index for index in range(len(found)) if index not in rigid]
+    while sum(found) + len(_GAP) * (len(found) - 1) > room and elastic:
+        widest = max(elastic, key=lambda index: found[index])
+        if found[widest] <= _NARROWEST:
+            break
+        found[widest] -= 1
+    return found
+
+
+class RowStream:
+    """Rows that are printed as they come, under a header: cut to fit a terminal, or whole between tabs."""
+
+    def __init__(self, *columns: tuple[str, int], numbers: Sequence[int] = ()) -> None:
+        """Take each column's name and its width on a terminal; -2 means two shares of what is left."""
+        self._console, self._numbers = out(), numbers
+        widths = [width for _, width in columns]
+        taken = sum(width for width in widths if width > 0) + len(_GAP) * (len(widths) - 1)
+        shares, left = -sum(width for width in widths if width < 0), self._console.width - taken
+        self._widths = [width if width > 0 else max(1, left * -width // shares) for width in widths]
+        self.row(*(name for name, _ in columns))
+
+    def row(self, *cells: object) -> None:
+        """Print one row."""
+        texts = [printable(str(cell)) for cell in cells]
+        if self._console.is_terminal:
+            say(escape(_line(texts, self._widths, self._numbers)))
+        else:
+            print("\t".join(t.removesuffix(" B") if i in self._numbers else t for i, t in enumerate(texts)))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], numbers: Sequence[int]) -> str:
+    fitted = [cell if index in numbers else shorten(cell, widths[index]) for index, cell in enumerate(cells)]
+    padded = [
+        " " * (width - cell_len(cell)) + cell if index in numbers else cell + " " * (width - cell_len(cell))
+        for index, (cell, width) in enumerate(zip(fitted, widths, strict=True))
+    ]
+    return _GAP.join(padded).rstrip()
 
 
 @contextmanager

@@ -19,23 +19,29 @@ from ebbtide.cli.explain import show_explanation
 from ebbtide.cli.plan import show_summary
 from ebbtide.cli.report import report_data
 from ebbtide.cli.state import State
+from ebbtide.core.decision import Decision
+from ebbtide.core.display import Explanation
+from ebbtide.core.errors import BadInput, LiveObjectMissing
+from ebbtide.core.format import count, human_bytes
+from ebbtide.core.instant import system_clock
+from ebbtide.engine.apply import apply
 from ebbtide.engine.layout import run_folder
+from ebbtide.engine.plan import plan
 from ebbtide.engine.reading import sample_decisions
-from ebbtide.errors import BadInput, LiveObjectMissing
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.demonstration import POLICY, REPOSITORY, DemoClock, build_lake, check_needed
-from ebbtide.lake.explaining import explain
-from ebbtide.lake.job import apply_lake, plan_lake
-from ebbtide.lake.metadata.world import world_of
-from ebbtide.lake.simulation import simulate
-from ebbtide.lake.world_document import world_document
-from ebbtide.plan.decision import Decision
-from ebbtide.report.format import count, human_bytes
+from ebbtide.engine.rehearsal import begin_rehearsal
 from ebbtide.report.page import render
-from ebbtide.rules.instant import system_clock
-from ebbtide.rules.lake_policy_parser import parse_lake_policy
+from ebbtide.targets.lake.catalog.catalog import Catalog
+from ebbtide.targets.lake.collector import RepositoryCollector
+from ebbtide.targets.lake.demonstration import POLICY, REPOSITORY, DemoClock, build_lake, check_needed
+from ebbtide.targets.lake.explaining import explain
+from ebbtide.targets.lake.explanation import blocks
+from ebbtide.targets.lake.metadata.world import world_of
+from ebbtide.targets.lake.rulebook import Rulebook
+from ebbtide.targets.lake.simulation import simulate
+from ebbtide.targets.lake.world_document import world_document
+from ebbtide.targets.repository.policy import parse_lake_policy
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 MARKER = "made-by-ebb-demo"
 _BUCKET_KEYS = 2_000
 
@@ -72,7 +78,7 @@ def demo(
 
 def _build(state: State, folder: Path, objects: int, tell: _Teller) -> None:
     clock = DemoClock(system_clock() - timedelta(days=60))
-    builder = Catalog(state.settings.database("catalog"), clock=clock)
+    builder = Catalog(state.settings.database("catalog"), clock=clock, rehearsal=True)
     for event in build_lake(builder, clock, str(folder / "lake"), objects):
         tell(f"  {event}")
     builder.set_policy(REPOSITORY, POLICY, "json")
@@ -96,8 +102,9 @@ def _story(state: State, spark: SparkSession, folder: Path, tell: _Teller) -> di
     now = state.clock()
     with progress() as bars:
         tell("planning: what may go, and why (ebb plan lake:demo)")
-        manifest = plan_lake(
-            spark, state.shop, REPOSITORY, now=now, options=state.freeze_options, on_progress=bars
+        collector = RepositoryCollector(state.shop, REPOSITORY, Rulebook(lifecycle=policy))
+        manifest = plan(
+            spark, state.shop.context, collector, now=now, options=state.plan_options, on_progress=bars
         )
         if not tell.silent:
             show_summary(manifest)
@@ -111,17 +118,16 @@ def _story(state: State, spark: SparkSession, folder: Path, tell: _Teller) -> di
             for row in [_example(sample_decisions(run, decision, 2000))]
         }
         tell("explaining an object that is due and one that is held")
-        for explanation in explain(spark, world, *examples):
+        for explanation in explain(world, *examples):
             decision, key = examples[explanation.address]
             tell(f"{decision}: ebb explain lake:demo {key}")
             if not tell.silent:
-                show_explanation(explanation)
+                show_explanation(Explanation(tuple(blocks(explanation)), None))
         tell(
             f"applying: deleting {count(manifest.summary.due.objects)} objects (ebb apply {manifest.run_id})"
         )
-        applied = apply_lake(
-            spark, state.shop, manifest, options=state.apply_options(override_breaker=False), on_progress=bars
-        )
+        options = state.apply_options(override_breaker=False)
+        applied = apply(spark, state.shop.context, collector, manifest, options=options, on_progress=bars)
     tell("checking, without the pipeline, that all that branch heads need is there and readable")
     checked = check_needed(state.catalog, policy, now)
     if checked.missing:
@@ -156,7 +162,8 @@ def _fresh_state(folder: Path) -> State:
         if not (folder / MARKER).exists():
             raise BadInput(f"{folder} is there and was not made by a demo", fix="choose another --folder")
         shutil.rmtree(folder)
-    (folder / ".ebbtide").mkdir(parents=True)
+    # What is built and aged here never was, and every record says so.
+    begin_rehearsal(folder / ".ebbtide", system_clock())
     (folder / MARKER).touch()
     config = folder / "ebbtide.toml"
     config.write_text('root = ".ebbtide"\n', encoding="utf-8")

@@ -8,23 +8,24 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from ebbtide.bucket.demonstration import BUCKET, RULES, check_bucket, fill_bucket, list_versions
-from ebbtide.bucket.embedded import seaweed
-from ebbtide.bucket.explaining import explain_key
-from ebbtide.bucket.job import BucketShop, apply_bucket, plan_bucket
-from ebbtide.bucket.lines import plain_verdict
-from ebbtide.bucket.sources import Source
 from ebbtide.cli.console import progress
 from ebbtide.cli.plan import show_summary
 from ebbtide.cli.report import report_data
 from ebbtide.cli.state import State
-from ebbtide.errors import LiveObjectMissing
-from ebbtide.report.format import count, human_bytes
+from ebbtide.core.errors import LiveObjectMissing
+from ebbtide.core.format import count, human_bytes
+from ebbtide.engine.apply import apply
+from ebbtide.engine.plan import plan
+from ebbtide.engine.rehearsal import advance
 from ebbtide.report.page import render
-from ebbtide.rules.instant import system_clock
-from ebbtide.rules.s3.reading import read_configuration_text
-from ebbtide.store.base import StoreSpec
-from ebbtide.store.s3_versions import open_bucket
+from ebbtide.storage.s3_versions import open_bucket
+from ebbtide.targets.s3.collector import BucketCollector
+from ebbtide.targets.s3.demonstration import BUCKET, RULES, check_bucket, fill_bucket, list_versions
+from ebbtide.targets.s3.embedded import seaweed
+from ebbtide.targets.s3.explaining import explain_key
+from ebbtide.targets.s3.lines import plain_verdict
+from ebbtide.targets.s3.rules.document import read_configuration_text
+from ebbtide.targets.s3.sources import Source
 
 LATER = timedelta(days=40)
 """What the server writes is of today; the story is told as if this long had passed."""
@@ -60,24 +61,27 @@ def tell_bucket_story(
         for line in RULES.splitlines():
             tell(f"  {line}")
         before = list_versions(client, BUCKET)
-        spec = StoreSpec(f"s3://{BUCKET}", state.settings.store.options())
-        shop = BucketShop(spec, state.bucket_rules, state.ledger, state.root, lambda: system_clock() + LATER)
-        rules, now = shop.sourced(Source.STORED), shop.clock()
+        shop = state.bucket_shop(BUCKET)
+        rules = shop.sourced(Source.STORED)
+        tell(f"letting {LATER.days} days pass (ebb rehearsal advance {LATER.days}d)")
+        advance(state.root, LATER)
+        now = shop.clock()
         with state.spark() as spark, progress() as bars:
             tell(f"planning, {LATER.days} days later (ebb plan s3://{BUCKET})")
-            manifest = plan_bucket(
-                spark, shop, rules, now=now, options=state.freeze_options, on_progress=bars
+            collector = BucketCollector(shop, rules)
+            manifest = plan(
+                spark, shop.context, collector, now=now, options=state.plan_options, on_progress=bars
             )
             if not silent:
                 show_summary(manifest)
             key = "data/table-1/00001.parquet"
             tell(f"explaining one key (ebb explain s3://{BUCKET} {key})")
-            for one in explain_key(open_bucket(spec), key, rules, now):
+            for one in explain_key(open_bucket(shop.spec), key, rules, now):
                 plain = plain_verdict(one.item, one.verdict)
                 tell(f"  {plain['version_id']}: {plain['action']} {plain['rule_id'] or ''}")
             tell(f"applying {count(manifest.summary.due.objects)} actions (ebb apply {manifest.run_id})")
             options = state.apply_options(override_breaker=False)
-            applied = apply_bucket(spark, shop, manifest, options=options, on_progress=bars)
+            applied = apply(spark, shop.context, collector, manifest, options=options, on_progress=bars)
         tell("checking, by a plain listing and without the pipeline, that just this was done")
         checked = check_bucket(before, list_versions(client, BUCKET), configuration, now)
     if checked.wrong:
@@ -91,6 +95,6 @@ def tell_bucket_story(
         f"  {count(checked.kept)} versions kept, {count(checked.gone)} gone, {count(checked.marked)} markers"
     )
     tell(f"wrote {page}")
-    freed = applied.freed
-    tell(f"[bold]done: {human_bytes(freed.bytes)} in {count(freed.objects)} actions; nothing else[/bold]")
+    freed = human_bytes(applied.freed.bytes)
+    tell(f"[bold]done: {count(applied.done)} actions, freed {freed}; nothing else[/bold]")
     return {"run_id": manifest.run_id, "outcomes": applied.outcomes, "checked": checked, "report": str(page)}

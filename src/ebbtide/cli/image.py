@@ -19,6 +19,7 @@ COMMANDS = {
     "unpin": ("image_unpin", "Take the pin of an image away; its policy counts from now."),
     "quarantine": ("image_quarantine", "Say how far the check of an image has come."),
     "log": ("image_log", "Who changed what and when, before and after, and what was refused."),
+    "adopt": ("image_adopt", "Make a registry known, so that it can be changed while others have roles."),
     "role": ("image_role", "Who may change policies, and who may change images."),
 }
 

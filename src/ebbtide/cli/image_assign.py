@@ -8,10 +8,10 @@ import typer
 
 from ebbtide.cli.console import AsJson
 from ebbtide.cli.image_marking import Ref, change_image
-from ebbtide.registry.records.marking import assigning
-from ebbtide.rules.instant import format_instant, parse_instant
+from ebbtide.core.instant import format_second, parse_instant
+from ebbtide.targets.oci.records.marking import assigning
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
@@ -26,5 +26,5 @@ def assign(
 ) -> None:
     """Assign a policy, or assign it again: its values as they are now, its date counted from now."""
     date = parse_instant(until) if until else None
-    what = f"assign {policy}" + (f" until {format_instant(date)}" if date else "")
+    what = f"assign {policy}" + (f" until {format_second(date)}" if date else "")
     change_image(context.obj, ref, assigning(policy, date), what, as_json=as_json)

@@ -9,25 +9,27 @@ from typing import Annotated
 
 import typer
 
-from ebbtide.cli.console import AsJson, Master, Now, print_json, safe, say
+from ebbtide.cli.console import AsJson, Master, print_json, safe, say
+from ebbtide.cli.image_plan import RunningImages, plan_wanted
 from ebbtide.cli.image_purge import apply_made
 from ebbtide.cli.plan import show_summary
-from ebbtide.cli.registry_plan import RegistryChoice, RunningImages, make_registry_plan
-from ebbtide.cli.state import State, is_registry
+from ebbtide.cli.state import State
+from ebbtide.core.decision import Decision
+from ebbtide.core.errors import BadInput, NotFound, SafetyStop
+from ebbtide.core.manifest import Manifest
 from ebbtide.engine.layout import run_folder
 from ebbtide.engine.reading import stream_decisions
-from ebbtide.errors import BadInput, SafetyStop
-from ebbtide.ledger.actors import current_user
-from ebbtide.plan.decision import Decision
-from ebbtide.plan.manifest import Manifest
-from ebbtide.registry.client.image_ref import image_ref
-from ebbtide.registry.model import Decision as Judged
-from ebbtide.registry.purge.wanted import Named, Wanted
-from ebbtide.registry.records.model import Role
+from ebbtide.state.actors import current_user
+from ebbtide.targets.oci.client.image_ref import image_ref
+from ebbtide.targets.oci.model import Decision as Judged
+from ebbtide.targets.oci.purge.shop import RegistryShop
+from ebbtide.targets.oci.purge.wanted import Named, Wanted
+from ebbtide.targets.oci.records.model import Role
 
-app = typer.Typer()
-_AGE = re.compile(r"([1-9][0-9]{0,5})([hdw])")
+app = typer.Typer(add_completion=False)
+_AGE = re.compile(r"([1-9][0-9]{0,9})([hdw])", re.ASCII)
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24}
+_LONGEST_AGE = timedelta(days=36_500)
 _MOST_SHOWN = 20
 
 
@@ -47,14 +49,13 @@ def delete(
     repository: Annotated[str, typer.Option(help="Only in repositories that match (--older-than).")] = "*",
     tag: Annotated[str, typer.Option(help="Only tags that match as a whole (--older-than).")] = ".*",
     untagged: Annotated[
-        bool, typer.Option("--untagged", help="Also manifests without a tag (--older-than).")
+        bool, typer.Option("--untagged", help="Also manifests that lost their last tag so long ago.")
     ] = False,
     running: RunningImages = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     override_breaker: Annotated[
         bool, typer.Option("--override-breaker", help="Delete more than the limits allow.")
     ] = False,
-    now: Now = None,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
@@ -64,12 +65,12 @@ def delete(
     What is pinned, runs, or is needed by an image that stays is refused; unpin it first.
     """
     state: State = context.obj
-    state.now_override = now or state.now_override
     address, wanted = _wanted(target, older_than, repository, tag, untagged=untagged)
     shop = state.registry_shop(address)
     what = f"delete {target}" if older_than is None else f"delete what is older than {older_than}"
     shop.records.require(shop.uid, Role.IMAGE_WRITER, current_user(), what)
-    manifest = make_registry_plan(state, address, RegistryChoice(running), master, wanted)
+    _check_there(shop, target, wanted)
+    manifest = plan_wanted(state, address, running, master, wanted)
     refused = _refused(state, manifest)
     for name, why in refused.items():
         shop.records.note_refusal(shop.uid, current_user(), name, what, why)
@@ -77,6 +78,12 @@ def delete(
         name, why = next(iter(refused.items()))
         fix = "unpin it, or remove what needs it, if it may really go"
         raise SafetyStop(f"{name} must not be deleted", why=why, fix=fix)
+    if wanted.named and not manifest.summary.due.objects:
+        raise NotFound(
+            f"{target} is not among the images that the scan found",
+            why="it was deleted meanwhile, or it has no tag and the registry does not list such manifests",
+            fix="scan the registry again with 'ebb image scan', or tag the manifest first",
+        )
     if not as_json:
         show_summary(manifest)
         for name, why in refused.items():
@@ -101,17 +108,40 @@ def _wanted(
         image = image_ref(target)
         named = Named(image.repository, image.tag, image.digest)
         return _place(image.registry, image.repository), Wanted((named,))
-    if not is_registry(target):
+    if not target.startswith(("oci://", "oci-layout:")):
         raise BadInput(
             f"{target!r} is no registry", fix="write oci://HOST, oci://HOST/REPO or oci-layout:FOLDER"
         )
-    found = _AGE.fullmatch(older_than)
-    if found is None:
-        raise BadInput(f"{older_than!r} is no age", fix="write 30d, 12h or 2w")
-    age = timedelta(hours=int(found[1]) * _HOURS[found[2]])
-    wanted = Wanted((), int(age.total_seconds()), repository, tag, untagged)
+    wanted = Wanted((), int(_age(older_than).total_seconds()), repository, tag, untagged)
     wanted.check()
     return target, wanted
+
+
+def _check_there(shop: RegistryShop, target: str, wanted: Wanted) -> None:
+    """Raise NotFound, before Spark starts, if an image that was named does not exist."""
+    with shop.opened() as registry:
+        for one in wanted.named:
+            try:
+                registry.resolve(one.repository, one.tag or one.digest)
+            except NotFound:
+                raise NotFound(
+                    f"{target} does not exist",
+                    why="the registry has no such tag or digest",
+                    fix="see 'ebb image ls' for what exists, 'ebb image recycle list' for what is in the bin",
+                ) from None
+
+
+def _age(text: str) -> timedelta:
+    """Read an age such as 30d; one that no image can have is BadInput."""
+    found = _AGE.fullmatch(text)
+    hours = int(found[1]) * _HOURS[found[2]] if found else 0
+    if not hours or hours > _LONGEST_AGE // timedelta(hours=1):
+        raise BadInput(
+            f"{text!r} is not an age",
+            why="an age is a whole number of hours, days or weeks, from 1h to 36500d",
+            fix="write 30d, 12h or 2w",
+        )
+    return timedelta(hours=hours)
 
 
 def _place(registry: str, repository: str) -> str:

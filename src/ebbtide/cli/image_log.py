@@ -10,13 +10,12 @@ import typer
 
 from ebbtide.cli.console import AsJson, safe, say
 from ebbtide.cli.state import State
-from ebbtide.errors import BadInput
-from ebbtide.registry.client.address import registry_address, registry_uid
-from ebbtide.registry.client.image_ref import image_ref
-from ebbtide.registry.records.model import LogEntry
-from ebbtide.rules.instant import format_instant
+from ebbtide.core.errors import BadInput
+from ebbtide.core.instant import format_instant, format_second
+from ebbtide.targets.oci.client.image_ref import image_ref
+from ebbtide.targets.oci.records.model import LogEntry
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
@@ -33,7 +32,7 @@ def log(
     """Show the log, newest first; with --json one entry a line."""
     state: State = context.obj
     entries = state.image_records.log(
-        registry_uid(registry), subject=_subject(registry, subject), limit=limit or None
+        state.registry_records(registry), subject=_subject(state, registry, subject), limit=limit or None
     )
     shown = 0
     for entry in entries:
@@ -61,18 +60,18 @@ def plain_entry(entry: LogEntry) -> dict[str, Any]:
     }
 
 
-def _subject(registry: str, subject: str | None) -> str:
+def _subject(state: State, registry: str, subject: str | None) -> str:
     """Read what the log is asked about; a whole image must be of this registry."""
     if not subject or not subject.startswith(("oci://", "oci-layout:", "file:")):
         return subject or ""
     image = image_ref(subject)
-    if image.registry != registry_address(registry):
+    if state.registry_records(image.registry) != state.registry_records(registry):
         raise BadInput(f"{subject} is not in {registry}", fix="name the registry that the image is in")
     return image.name
 
 
 def _show(entry: LogEntry) -> None:
-    at = format_instant(entry.at)
+    at = format_second(entry.at)
     say(f"{at}  {safe(entry.by)}  {entry.kind}  [bold]{safe(entry.subject)}[/bold]: {safe(entry.what)}")
     if entry.refused:
         say(f"    [yellow]refused[/yellow]: {safe(entry.refused)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
@@ -10,13 +11,11 @@ import typer
 
 from ebbtide.cli.console import print_json, safe, say
 from ebbtide.cli.state import State
-from ebbtide.errors import MetadataError, NotFound
-from ebbtide.ledger.actors import current_user
-from ebbtide.registry.client.address import registry_uid
-from ebbtide.registry.client.image_ref import ImageRef, image_ref
-from ebbtide.registry.records.marking import Operation
-from ebbtide.registry.records.model import Mark, Target
-from ebbtide.rules.images.policy import Assigned
+from ebbtide.core.instant import format_second, parse_instant
+from ebbtide.state.actors import current_user
+from ebbtide.targets.oci.client.image_ref import ImageRef, image_ref
+from ebbtide.targets.oci.records.marking import Operation
+from ebbtide.targets.oci.records.model import Mark, Target
 
 Ref = Annotated[
     str,
@@ -24,6 +23,7 @@ Ref = Annotated[
         help="The image: oci://HOST/REPO:TAG, oci://HOST/REPO@DIGEST or oci-layout:FOLDER//REPO:TAG."
     ),
 ]
+_MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z")
 _NOTHING: Mapping[str, Any] = Mark(Target("", "", "")).plain()
 
 
@@ -35,8 +35,10 @@ def change_image(
     target = find_image(state, image)
     if manifest:
         target = replace(target, tag="")
-    uid = registry_uid(image.registry)
-    seen = _seen(state, image, target)
+    from ebbtide.targets.oci.purge.known import copied_before  # noqa: PLC0415 (Arrow takes a while to load)
+
+    uid = state.identified_registry(image.registry, what).uid
+    seen = copied_before(state.image_records, state.root, uid, image.registry, target)
     change = state.image_records.change_mark(uid, target, operation, current_user(), what, seen)
     before, after = (_plain(mark) for mark in (change.before, change.after))
     if as_json:
@@ -52,19 +54,6 @@ def find_image(state: State, image: ImageRef) -> Target:
     with state.registry_shop(image.registry).opened() as registry:
         found = registry.resolve(image.repository, image.reference)
     return Target(image.repository, image.tag, found.digest)
-
-
-def _seen(state: State, image: ImageRef, target: Target) -> dict[tuple[str, str, str], Assigned]:
-    """Find what the last scan copied onto an image, so that the log can say what it had before."""
-    from ebbtide.registry.purge.known import known  # noqa: PLC0415 (Arrow takes a while to load)
-
-    shop = state.registry_shop(image.registry)
-    try:
-        found = known(shop.records, shop.root, shop.uid, image.registry).copied(target)
-    except (NotFound, MetadataError):
-        # Nobody has scanned it, or the scan is lost: a change must not wait for that.
-        return {}
-    return {} if found is None else {target.key: found}
 
 
 def _plain(mark: Mark | None) -> dict[str, Any] | None:
@@ -86,4 +75,6 @@ def _show(before: dict[str, Any] | None, after: dict[str, Any] | None) -> None:
 def _word(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, str) and _MOMENT.fullmatch(value):
+        return format_second(parse_instant(value))
     return "-" if value in (None, "") else str(value)

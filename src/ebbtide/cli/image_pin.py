@@ -8,10 +8,10 @@ import typer
 
 from ebbtide.cli.console import AsJson
 from ebbtide.cli.image_marking import Ref, change_image
-from ebbtide.registry.records.marking import pinning
-from ebbtide.rules.instant import NEVER, format_instant, parse_instant
+from ebbtide.core.instant import NEVER, format_second, parse_instant
+from ebbtide.targets.oci.records.marking import pinning
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
@@ -25,5 +25,5 @@ def pin(
 ) -> None:
     """Pin an image: until the date, or for ever, it refuses to be deleted."""
     date = parse_instant(until) if until else NEVER
-    what = "pin for ever" if date == NEVER else f"pin until {format_instant(date)}"
+    what = "pin for ever" if date == NEVER else f"pin until {format_second(date)}"
     change_image(context.obj, ref, pinning(date), what, as_json=as_json)

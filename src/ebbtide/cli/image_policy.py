@@ -11,21 +11,18 @@ import yaml
 
 from ebbtide.cli.console import AsJson, print_json, safe, say, table
 from ebbtide.cli.state import State, read_rules
-from ebbtide.errors import BadInput
-from ebbtide.ledger.actors import current_user
-from ebbtide.registry.client.address import registry_address, registry_uid
-from ebbtide.registry.records.model import LogKind
-from ebbtide.registry.records.policy_book import PolicyChange
-from ebbtide.registry.records.records import ImageRecords
-from ebbtide.report.format import plural
-from ebbtide.rules.images.fields import whole
-from ebbtide.rules.images.period import Period, Unit
-from ebbtide.rules.images.policy import SYSTEM_POLICIES, Policy, same_name
-from ebbtide.rules.images.reading import parse_policies
-from ebbtide.rules.images.writing import plain_policy, policies_hash, write_policies
-from ebbtide.rules.instant import format_instant
+from ebbtide.core.errors import BadInput
+from ebbtide.core.format import plural
+from ebbtide.core.instant import format_second
+from ebbtide.state.actors import current_user
+from ebbtide.targets.oci.client.address import registry_address
+from ebbtide.targets.oci.policies.document import parse_policies, plain_policy, policies_hash, write_policies
+from ebbtide.targets.oci.policies.policy import SYSTEM_POLICIES, Period, Policy, Unit, same_name
+from ebbtide.targets.oci.records.model import LogKind
+from ebbtide.targets.oci.records.policy_book import PolicyChange
+from ebbtide.targets.oci.records.records import ImageRecords
 
-app = typer.Typer(no_args_is_help=True, help="The policies of a registry.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="The policies of a registry.")
 
 Where = Annotated[
     str, typer.Argument(help="The registry: oci://HOST or oci-layout:FOLDER.", metavar="REGISTRY")
@@ -39,7 +36,8 @@ def list_policies(context: typer.Context, registry: Where, as_json: AsJson = Fal
     """List the policies, with who changed each last."""
     records, uid = _open(context, registry)
     rows = []
-    for key, policy in sorted(records.policies(uid).named.items()):
+    policies = records.policies(uid)
+    for key, policy in sorted(policies.named.items()):
         changes = records.log(uid, subject=policy.name, kind=LogKind.POLICY)
         last = next((entry for entry in changes if not entry.refused), None)
         known = {"system": key in _SYSTEM, "updated_by": last and last.by, "updated_at": last and last.at}
@@ -54,11 +52,13 @@ def list_policies(context: typer.Context, registry: Where, as_json: AsJson = Fal
             "may go earlier" if row["can_delete_prior"] else "pinned",
             "through the bin" if row["recycle"] else "deleted at once",
             "system" if row["system"] else "",
-            f"{row['updated_by']} {format_instant(row['updated_at'])}" if row["updated_by"] else "",
+            f"{row['updated_by']} {format_second(row['updated_at'])}" if row["updated_by"] else "",
         )
         for row in rows
     ]
     table(f"Policies of {safe(registry_address(registry))}", _COLUMNS, cells)
+    fate = "are kept" if policies.keeps_unmatched else f"fall under {safe(policies.unmatched)}"
+    say(f"tags that no assign rule matches {fate}")
 
 
 _COLUMNS = ("policy", "period", "before its date", "when it goes", "", "changed by")
@@ -75,7 +75,8 @@ def show(
     if as_yaml and as_json:
         raise BadInput("--yaml and --json are given", fix="leave one of them out")
     records, uid = _open(context, registry)
-    document = write_policies(records.policies(uid))
+    policies = records.policies(uid)
+    document = write_policies(policies) | {"unmatched": policies.unmatched}
     if as_yaml:
         print(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), end="")
     else:
@@ -100,11 +101,9 @@ def set_policy(
     as_json: AsJson = False,
 ) -> None:
     """Add or change a policy; what is not given stays. What was assigned earlier keeps its values."""
-    records, uid = _open(context, registry)
+    records, uid = _open(context, registry, "change policies")
     given = {Unit.DAYS: days, Unit.MONTHS: months, Unit.YEARS: years}
-    periods = [
-        Period(whole(str(unit), n, what=str(unit)), unit) for unit, n in given.items() if n is not None
-    ]
+    periods = [Period(number, unit) for unit, number in given.items() if number is not None]
     if len(periods) + never > 1:
         raise BadInput("more than one period is given", fix="use one of --days, --months, --years, --never")
 
@@ -132,14 +131,14 @@ def rename(
     as_json: AsJson = False,
 ) -> None:
     """Rename a policy; assign rules follow, and what was assigned shows its old name."""
-    records, uid = _open(context, registry)
+    records, uid = _open(context, registry, "change policies")
     _answer(registry, records.rename_policy(uid, name, new, current_user()), as_json=as_json)
 
 
 @app.command("rm")
 def remove(context: typer.Context, registry: Where, name: Name, as_json: AsJson = False) -> None:
     """Remove a policy, unless it is a system policy or an assign rule names it."""
-    records, uid = _open(context, registry)
+    records, uid = _open(context, registry, "change policies")
     _answer(registry, records.remove_policy(uid, name, current_user()), as_json=as_json)
 
 
@@ -152,14 +151,14 @@ def load(
 ) -> None:
     """Replace all policies, assign rules and keep_newest rules by those of a file, and show what changes."""
     policies = parse_policies(*read_rules(file))
-    records, uid = _open(context, registry)
+    records, uid = _open(context, registry, "change policies")
     _answer(registry, records.save_policies(uid, policies, current_user()), as_json=as_json)
 
 
-def _open(context: typer.Context, registry: str) -> tuple[ImageRecords, str]:
+def _open(context: typer.Context, registry: str, what: str = "") -> tuple[ImageRecords, str]:
+    """Open the records of a registry; `what` says what a command is going to change."""
     state: State = context.obj
-    uid = registry_uid(registry)
-    return state.image_records, uid
+    return state.image_records, state.registry_records(registry, what)
 
 
 def _answer(registry: str, change: PolicyChange, *, as_json: bool) -> None:

@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
-from ebbtide.cli.console import AsJson, Master, Now, print_json, progress, safe, say
+from ebbtide.cli.apply import check_applicable, run_apply
+from ebbtide.cli.console import AsJson, Master, print_json, safe, say
+from ebbtide.cli.image_plan import RunningImages, plan_image_bin, plan_purge
 from ebbtide.cli.plan import show_summary
-from ebbtide.cli.registry_plan import RegistryChoice, RunningImages, make_registry_plan
 from ebbtide.cli.state import State
-from ebbtide.engine.applying import Applied
-from ebbtide.errors import BadInput
-from ebbtide.plan.manifest import Manifest
-from ebbtide.registry.purge.job import apply_registry, check_registry
-from ebbtide.report.words import deeds
+from ebbtide.core.errors import BadInput
+from ebbtide.core.manifest import Manifest
+from ebbtide.engine.apply import Applied
+from ebbtide.targets.kinds import words_of
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
@@ -29,16 +29,18 @@ def purge(
     override_breaker: Annotated[
         bool, typer.Option("--override-breaker", help="Purge more than the limits allow.")
     ] = False,
-    now: Now = None,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
     """Move what has expired into the recycle bin, and delete what has expired there."""
     state: State = context.obj
-    state.now_override = now or state.now_override
     done = []
-    for choice in (RegistryChoice(running), RegistryChoice(bin=True)):
-        manifest = make_registry_plan(state, target, choice, master)
+    for of_bin in (False, True):
+        manifest = (
+            plan_image_bin(state, target, master)
+            if of_bin
+            else plan_purge(state, target, running, master, as_json=as_json)
+        )
         if not as_json:
             show_summary(manifest)
         applied = apply_made(
@@ -62,19 +64,19 @@ def apply_made(
     """Apply a plan that was just made and shown; None if there is nothing to do."""
     if not manifest.summary.due.objects:
         return None
-    shop = state.registry_shop(manifest.target)
     options = state.apply_options(override_breaker=override_breaker)
-    check_registry(shop, manifest, options)
+    check_applicable(state, manifest, options)
     if not yes:
         if not sys.stdin.isatty():
             raise BadInput(
-                "nobody is there to confirm",
-                why=f"plan {manifest.run_id} is made, and nothing was deleted",
+                "the purge has to be confirmed",
+                why=f"plan {manifest.run_id} is made and was not applied",
                 fix=f"see 'ebb plan show {manifest.run_id}', then 'ebb apply {manifest.run_id} --yes'",
             )
-        typer.confirm(f"In {manifest.target} {deeds(manifest.summary.by_collector)}?", abort=True)
-    with state.spark(master) as spark, progress() as report:
-        applied = apply_registry(spark, shop, manifest, options=options, on_progress=report)
+        typer.confirm(
+            f"In {manifest.target} {words_of(manifest).deeds(manifest.summary.by_collector)}?", abort=True
+        )
+    applied = run_apply(state, manifest, options, master)
     if not quiet:
         done = ", ".join(f"{tally.objects} {name}" for name, tally in applied.outcomes.items())
         say(f"run {applied.run_id}: {safe(done)}")

@@ -8,11 +8,11 @@ import typer
 
 from ebbtide.cli.console import AsJson
 from ebbtide.cli.image_marking import Ref, change_image
-from ebbtide.errors import BadInput
-from ebbtide.registry.model import QuarantineState
-from ebbtide.registry.records.marking import quarantining
+from ebbtide.core.errors import BadInput
+from ebbtide.targets.oci.model import QuarantineState
+from ebbtide.targets.oci.records.marking import quarantining
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 import typer
 
 from ebbtide.cli.console import AsJson, print_json, safe, say, table
 from ebbtide.cli.state import State
-from ebbtide.errors import BadInput, EbbtideError, MetadataError, NotFound, PartlyApplied
-from ebbtide.ledger.actors import current_user
-from ebbtide.ledger.locks import target_lock
-from ebbtide.registry.base import Registry
-from ebbtide.registry.client.image_ref import ImageRef, image_ref, repository_ref
-from ebbtide.registry.purge.shop import RegistryShop
-from ebbtide.registry.records.model import Role
-from ebbtide.registry.recycling.discarding import discard_each
-from ebbtide.registry.recycling.entry import BinEntry
-from ebbtide.registry.recycling.following import is_follower
-from ebbtide.registry.recycling.listing import entries, read_entry
-from ebbtide.registry.recycling.naming import is_bin, original_of
-from ebbtide.registry.recycling.restoring import Restored, restore
-from ebbtide.report.format import human_bytes, plural
-from ebbtide.rules.instant import NEVER, format_instant
+from ebbtide.core.errors import BadInput, EbbtideError, MetadataError, NotFound, PartlyApplied
+from ebbtide.core.format import human_bytes, plural
+from ebbtide.core.instant import NEVER, format_second
+from ebbtide.engine.newest_run import check_newest_run
+from ebbtide.state.actors import current_user
+from ebbtide.state.locks import target_lock
+from ebbtide.targets.oci.base import Registry
+from ebbtide.targets.oci.client.image_ref import ImageRef, image_ref, repository_ref
+from ebbtide.targets.oci.purge.removed import EMPTIED
+from ebbtide.targets.oci.purge.restored_marks import reassigned, restored_names
+from ebbtide.targets.oci.purge.shop import RegistryShop
+from ebbtide.targets.oci.records.model import Role
+from ebbtide.targets.oci.recycling.discarding import discard_each
+from ebbtide.targets.oci.recycling.entry import BinEntry
+from ebbtide.targets.oci.recycling.following import is_follower
+from ebbtide.targets.oci.recycling.foreign import foreign_in, foreign_words
+from ebbtide.targets.oci.recycling.listing import bin_repositories, entries, read_entry
+from ebbtide.targets.oci.recycling.naming import bin_repository, is_bin, original_of
+from ebbtide.targets.oci.recycling.restoring import Restored, restore
 
-app = typer.Typer(no_args_is_help=True, help="The recycle bin of a registry.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="The recycle bin of a registry.")
 
 Where = Annotated[str, typer.Argument(help="oci://HOST[/REPO] or oci-layout:FOLDER[//REPO].")]
 
@@ -57,6 +61,7 @@ def list_bin(context: typer.Context, where: Where, as_json: AsJson = False) -> N
     damage: list[MetadataError] = []
     with _open(context.obj, *repository_ref(where)) as place:
         found = sorted(entries(place.registry, place.repository, damage.append), key=_by_time)
+        _report_foreign(place)
     if as_json:
         print_json([_plain(entry) for entry in found])
     else:
@@ -89,7 +94,8 @@ def restore_image(
         entry = _entry(place, image, bare=to is not None)
         done = restore(place.registry, entry, to_tags=[to] if to else None, with_referrers=not alone)
         place.note(f"restore{f' as {to}' if to else ''}", image.name)
-    _show_restored([done], as_json=as_json)
+        dates = reassigned(place.shop, done, current_user())
+    _show_restored([done], dates, as_json=as_json)
     _check_restored([done])
 
 
@@ -115,9 +121,12 @@ def empty(
         if doomed:
             _confirm(doomed, yes=yes)
         with _locked(state, place, "empty"):
+            _report_foreign(place)
             gone, failed = _discard(place.registry, doomed)
             if gone:
                 place.note(f"empty the bin of {plural(len(gone), 'image')}", where)
+            for entry in gone:
+                place.note(EMPTIED, str(entry))
     if as_json:
         print_json({"deleted": [_plain(entry) for entry in gone], "failed": failed})
     else:
@@ -146,6 +155,19 @@ def _discard(registry: Registry, doomed: Sequence[BinEntry]) -> tuple[list[BinEn
     return gone, failed
 
 
+def _report_foreign(place: Place) -> None:
+    """Warn of what somebody else put into the repositories of the bin."""
+    one = place.repository
+    for name in bin_repositories(place.registry) if one is None else [bin_repository(one)]:
+        try:
+            tags = foreign_in(place.registry, name).tags
+        except EbbtideError as broken:
+            print(f"warning: {broken}", file=sys.stderr)
+            continue
+        for tag in tags:
+            print(f"warning: {foreign_words(name, tag)}", file=sys.stderr)
+
+
 @contextmanager
 def _open(state: State, registry: str, repository: str) -> Iterator[Place]:
     """Open the whole registry, so that bins are in reach whichever repository was named."""
@@ -157,6 +179,8 @@ def _open(state: State, registry: str, repository: str) -> Iterator[Place]:
 @contextmanager
 def _locked(state: State, place: Place, what: str) -> Iterator[None]:
     """Keep purges of the registry away meanwhile: they would take half a copy for a leftover."""
+    state.identified_registry(place.shop.spec.url, f"{what} images")
+    check_newest_run(state.root, state.ledger)
     with target_lock(state.root, place.shop.uid, f"ebb image recycle {what}"):
         yield
 
@@ -179,7 +203,7 @@ def _entry(place: Place, image: ImageRef, *, bare: bool) -> BinEntry:
     raise BadInput(
         f"{len(found)} images in the recycle bin had the tag {tag}",
         fix="say which one is meant by its digest",
-        details=[f"{entry}, set aside {format_instant(entry.recycled_at)}" for entry in found],
+        details=[f"{entry}, set aside {format_second(entry.recycled_at)}" for entry in found],
     )
 
 
@@ -187,29 +211,35 @@ def _restore_run(state: State, where: str, run_id: int, *, as_json: bool) -> Non
     """Restore all that a run set aside, what is signed before what signs it."""
     done: list[Restored] = []
     failed: list[str] = []
+    dates: dict[str, datetime] = {}
     with _open(state, *repository_ref(where)) as place, _locked(state, place, "restore"):
         place.require("restore", f"run {run_id}")
         found = [e for e in entries(place.registry, place.repository, _warn) if e.run_id == run_id]
         for entry in sorted(found, key=is_follower):
             try:
                 done.append(restore(place.registry, entry, with_referrers=False))
+                dates |= reassigned(place.shop, done[-1], current_user())
             except EbbtideError as error:
                 failed.append(f"{entry}: {error}")
         if done:
             place.note(f"restore {plural(len(done), 'image')}", f"run {run_id}")
     if not found:
         raise NotFound(f"the bin has nothing that run {run_id} set aside", fix="see 'ebb image recycle list'")
-    _show_restored(done, as_json=as_json)
+    _show_restored(done, dates, as_json=as_json)
     _check_restored(done, failed)
 
 
-def _show_restored(done: Sequence[Restored], *, as_json: bool) -> None:
+def _show_restored(done: Sequence[Restored], dates: Mapping[str, datetime], *, as_json: bool) -> None:
+    """Print what came back, and when each of its names expires now."""
     if as_json:
-        print_json([_plain_restored(one) for one in done])
+        print_json([_plain_restored(one, dates) for one in done])
         return
     for one in (part for whole in done for part in (whole, *whole.referrers)):
         names = f"as {', '.join(one.tags)}" if one.tags else "without a tag, as it was"
         say(f"restored {safe(one.entry)} {safe(names)}")
+        for name in restored_names(one):
+            if name in dates:
+                say(f"  {safe(name)} expires at {format_second(dates[name])}, by its policy as of today")
         for tag, other in one.taken.items():
             say(f"  {safe(tag)} was left alone: it stands for {safe(other)}")
         if one.left_in_bin:
@@ -230,15 +260,16 @@ def _check_restored(done: Sequence[Restored], failed: Sequence[str] = ()) -> Non
         )
 
 
-def _plain_restored(done: Restored) -> dict[str, Any]:
+def _plain_restored(done: Restored, dates: Mapping[str, datetime]) -> dict[str, Any]:
     return {
         "repository": done.entry.repository,
         "digest": done.entry.digest,
         "tags": done.tags,
         "taken": done.taken,
+        "expires_at": {name: dates[name] for name in restored_names(done) if name in dates},
         "left_in_bin": done.left_in_bin,
         "troubles": done.troubles,
-        "referrers": [_plain_restored(part) for part in done.referrers],
+        "referrers": [_plain_restored(part, dates) for part in done.referrers],
     }
 
 
@@ -248,7 +279,7 @@ def _confirm(doomed: Sequence[BinEntry], *, yes: bool) -> None:
     size = human_bytes(sum(entry.size for entry in doomed))
     if not sys.stdin.isatty():
         raise BadInput(
-            f"nobody is there to confirm that {plural(len(doomed), 'image')} go for good",
+            f"deleting {plural(len(doomed), 'image')} for good has to be confirmed",
             why="standard input is no terminal",
             fix="look with 'ebb image recycle list', then empty with --yes",
         )
@@ -281,8 +312,8 @@ def _row(entry: BinEntry) -> tuple[object, ...]:
     return (
         str(entry),
         " ".join(entry.tag_names),
-        format_instant(entry.recycled_at),
-        format_instant(entry.expires_at),
+        format_second(entry.recycled_at),
+        format_second(entry.expires_at),
         entry.policy,
         human_bytes(entry.size),
         "" if entry.run_id is None else entry.run_id,

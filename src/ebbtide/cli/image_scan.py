@@ -6,15 +6,16 @@ from typing import Annotated
 
 import typer
 
-from ebbtide.cli.console import AsJson, Master, Now, print_json, progress, safe, say
+from ebbtide.cli.console import AsJson, Master, print_json, progress, safe, say, say_next
+from ebbtide.cli.preflight import check_free
 from ebbtide.cli.state import State
+from ebbtide.core.format import count, plural
 from ebbtide.engine.layout import scratch_folder
-from ebbtide.ledger.locks import target_lock
-from ebbtide.registry.purge.job import looker_of
-from ebbtide.report.format import count, plural
-from ebbtide.tables.failures import own_errors
+from ebbtide.engine.spark.failures import own_errors
+from ebbtide.state.locks import target_lock
+from ebbtide.targets.oci.purge.collector import looker_of
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
@@ -24,14 +25,14 @@ def scan(
     allow_empty: Annotated[
         bool, typer.Option("--allow-empty", help="Believe that what earlier scans have seen is gone.")
     ] = False,
-    now: Now = None,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
     """Scan a registry and give new images their policies; nothing in the registry is changed."""
     state: State = context.obj
-    state.now_override = now or state.now_override
     shop = state.registry_shop(target)
+    state.registry(target).check_ready()
+    check_free(state, shop.uid)
     with (
         target_lock(shop.root, shop.uid, f"ebb image scan {target}"),
         state.spark(master) as spark,
@@ -50,4 +51,5 @@ def scan(
     say(f"  {count(done.read)} manifests were new, {count(done.gone)} are gone")
     for warning in done.warnings:
         say(f"  [yellow]warning:[/yellow] {safe(warning)}")
-    say(f"next: {safe(f'ebb image ls {target}')} | {safe(f'ebb plan {target}')}")
+    say_next(state.command("image", "ls", target))
+    say_next(state.command("plan", target))

@@ -9,17 +9,18 @@ from typing import Any
 import typer
 
 from ebbtide.cli.console import AsJson, Now, print_json, safe, say
-from ebbtide.cli.image_explain import explained_ref, show_explained
+from ebbtide.cli.explain import show_explanation
+from ebbtide.cli.image_explain import explained_image
 from ebbtide.cli.image_log import plain_entry
 from ebbtide.cli.image_marking import Ref
-from ebbtide.cli.state import State
-from ebbtide.registry.client.image_ref import image_ref
-from ebbtide.registry.lines import plain_judgement
-from ebbtide.registry.model import Image
-from ebbtide.registry.purge.renewing import FOUND_RUNNING
-from ebbtide.rules.instant import format_instant
+from ebbtide.cli.state import State, instant
+from ebbtide.core.instant import format_second
+from ebbtide.targets.oci.client.image_ref import image_ref
+from ebbtide.targets.oci.model import Image
+from ebbtide.targets.oci.purge.explanation import explanation, plain_answer
+from ebbtide.targets.oci.purge.renewing import FOUND_RUNNING
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 _MOST_ENTRIES = 10
 
 
@@ -27,28 +28,27 @@ _MOST_ENTRIES = 10
 def show(context: typer.Context, ref: Ref, now: Now = None, as_json: AsJson = False) -> None:
     """Show what is known of an image: its clocks, what was assigned to it, and what the log says of it."""
     state: State = context.obj
-    state.now_override = now or state.now_override
-    explained = explained_ref(state, ref, None)
+    explained = explained_image(state, ref, None, instant(now, state.clock))
     image = image_ref(ref)
     uid = state.registry_shop(image.registry).uid
     entries = list(islice(state.image_records.log(uid, subject=image.name), _MOST_ENTRIES))
     seen = next((entry.at for entry in entries if entry.what == FOUND_RUNNING), None)
     if as_json:
-        plain = [plain_judgement(one) for one in explained.judgements]
+        plain = [plain_answer(one) for one in explained.answers]
         log = [plain_entry(entry) for entry in entries]
         known = plain_image(explained.image) | {"last_seen_running": seen}
         print_json({**known, "judgements": plain, "log": log})
         return
     for name, value in plain_image(explained.image).items():
         if value not in (None, [], ""):
-            text = format_instant(value) if isinstance(value, datetime) else value
+            text = format_second(value) if isinstance(value, datetime) else value
             say(f"  {name.replace('_', ' ')}: {safe(text)}")
     if seen is not None:
-        say(f"  last seen running: {format_instant(seen)}")
-    show_explained(explained)
+        say(f"  last seen running: {format_second(seen)}")
+    show_explanation(explanation(explained))
     for entry in entries:
         refused = f" [yellow]refused: {safe(entry.refused)}[/yellow]" if entry.refused else ""
-        say(f"  [dim]{format_instant(entry.at)}[/dim] {safe(entry.by)}: {safe(entry.what)}{refused}")
+        say(f"  [dim]{format_second(entry.at)}[/dim] {safe(entry.by)}: {safe(entry.what)}{refused}")
 
 
 def plain_image(image: Image) -> dict[str, Any]:

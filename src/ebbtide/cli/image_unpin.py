@@ -6,9 +6,9 @@ import typer
 
 from ebbtide.cli.console import AsJson
 from ebbtide.cli.image_marking import Ref, change_image
-from ebbtide.registry.records.marking import unpinning
+from ebbtide.targets.oci.records.marking import unpinning
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()

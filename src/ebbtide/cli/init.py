@@ -7,57 +7,48 @@ from typing import Annotated
 
 import typer
 
-from ebbtide.cli.console import AsJson, print_json, say
+from ebbtide.cli.console import AsJson, print_json, say, say_next
+from ebbtide.cli.settings_text import toml_text
 from ebbtide.config import FILE
-from ebbtide.errors import AlreadyExists, BadInput
+from ebbtide.core.errors import AlreadyExists, BadInput
+from ebbtide.core.instant import system_clock
+from ebbtide.engine.rehearsal import begin_rehearsal, find_rehearsal
 
-app = typer.Typer()
-
-TEMPLATE = """# Ebbtide's configuration. Every setting has a default; environment variables such as
-# EBBTIDE_SPARK__MASTER override what stands here.
-
-root = ".ebbtide"                # plans, outcomes, the default databases; on a cluster a shared path
-
-[spark]
-# master = "spark://host:7077"   # the default, local[*], runs on this machine
-# driver_memory = "2g"
-
-[breaker]
-max_delete_fraction = 0.5        # a plan above this needs --override-breaker
-# max_delete_bytes = 1_000_000_000_000
-
-[deletes]
-# rate_per_prefix = 3500         # objects a second and prefix; the default for S3
-
-[uncommitted]
-# grace_hours = 24               # how old an unreferenced object must be before it can go
-# clean_every = 7                # one run in so many lists everything
-
-[registry]
-# running = "pods.json"          # where every purge of a registry learns what runs; it must be there
-# oldest_scan_hours = 24         # what ran longer ago says nothing about what runs now
-
-[store]
-# endpoint = "http://127.0.0.1:8333"
-# region = "us-east-1"
-"""
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def init(
     folder: Annotated[Path, typer.Argument(help="The folder to set up.")] = Path(),
+    rehearsal: Annotated[
+        bool,
+        typer.Option(
+            "--rehearsal", help="Make a root to learn with: local data only, and a clock to advance."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Set up a folder: write ebbtide.toml with every setting explained, and the state root."""
-    file = folder / FILE
+    file, root = folder / FILE, folder / ".ebbtide"
     if file.exists():
         raise AlreadyExists(f"{file} is already there", fix="edit it, or choose another folder")
+    if not rehearsal and find_rehearsal(root) is not None:
+        raise AlreadyExists(
+            f"{root} is a rehearsal, and it cannot become a real root",
+            why="what is recorded there never was",
+            fix="set up another folder, or add --rehearsal",
+        )
     try:
-        (folder / ".ebbtide").mkdir(parents=True, exist_ok=True)
-        file.write_text(TEMPLATE, encoding="utf-8")
+        if rehearsal:
+            begin_rehearsal(root, system_clock())
+        root.mkdir(parents=True, exist_ok=True)
+        file.write_text(toml_text(), encoding="utf-8")
     except OSError as broken:
         raise BadInput(f"{folder} cannot be written: {broken.strerror}", fix="choose another") from None
     if as_json:
-        print_json({"config": str(file), "root": str(folder / ".ebbtide")})
+        print_json({"config": str(file), "root": str(root), "rehearsal": rehearsal})
         return
-    say(f"wrote {file}\nnext: ebb lake create REPO FOLDER_OR_S3_URL")
+    if rehearsal:
+        say("this is a rehearsal: it reaches only local data, and 'ebb rehearsal advance 40d' lets time pass")
+    say(f"wrote {file}")
+    say_next("ebb lake create my-lake ./my-lake")

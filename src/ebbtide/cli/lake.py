@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from base64 import b64encode
+from dataclasses import asdict
 from itertools import islice
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ebbtide.cli import lake_check, lake_delete, lake_policy, lake_reap, lake_retention
+from ebbtide.cli import (
+    lake_check,
+    lake_delete,
+    lake_identity,
+    lake_policy,
+    lake_reap,
+    lake_retention,
+    lake_upload,
+)
 from ebbtide.cli.console import AsJson, print_json, safe, say, table
+from ebbtide.cli.lake_upload import say_commit
 from ebbtide.cli.state import State
-from ebbtide.errors import BadInput
-from ebbtide.report.format import count, human_bytes, plural
-from ebbtide.rules.instant import format_instant
+from ebbtide.core.format import count, human_bytes, plural
+from ebbtide.core.instant import format_second
 
-app = typer.Typer(no_args_is_help=True, help="Work with repositories of the embedded catalog.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Work with repositories of the embedded catalog."
+)
 app.add_typer(lake_policy.app, name="policy")
 app.add_typer(lake_retention.app, name="retention")
 app.command("check")(lake_check.check)
 app.command("delete")(lake_delete.delete)
+app.command("upload")(lake_upload.upload)
+app.command("adopt")(lake_identity.adopt)
+app.command("recover")(lake_identity.recover)
+app.command("forget")(lake_identity.forget)
 app.command("reap")(lake_reap.reap)
 app.command("queue")(lake_reap.queue)
 
@@ -63,40 +77,8 @@ def list_repositories(
     if as_json:
         print_json(found)
     else:
-        rows = [(r.name, r.namespace, r.default_branch, format_instant(r.created)) for r in found]
+        rows = [(r.name, r.namespace, r.default_branch, format_second(r.created)) for r in found]
         table("Repositories", ("name", "namespace", "default branch", "created"), rows)
-
-
-@app.command()
-def upload(
-    context: typer.Context,
-    repo: Repo,
-    source: Annotated[Path, typer.Argument(help="A file, or a folder to upload whole.")],
-    key: Annotated[str, typer.Argument(help="The key; for a folder, what goes before each key.")] = "",
-    branch: Branch = "main",
-    as_json: AsJson = False,
-) -> None:
-    """Upload a file or a folder to a branch (staged until committed)."""
-    state: State = context.obj
-    if not source.exists():
-        raise BadInput(f"{source} is not there", fix="check the path")
-    uploaded = state.catalog.upload_many(repo, branch, _items(source, key))
-    if as_json:
-        print_json({"uploaded": uploaded, "branch": branch})
-    else:
-        done = f"uploaded {plural(uploaded, 'object')} to {safe(branch)}"
-        say(f"{done}; next: ebb lake commit {safe(repo)} -m ...")
-
-
-def _items(source: Path, key: str) -> Iterator[tuple[str, bytes]]:
-    try:
-        if source.is_file():
-            yield key or source.name, source.read_bytes()
-            return
-        for file in sorted(path for path in source.rglob("*") if path.is_file()):
-            yield key + file.relative_to(source).as_posix(), file.read_bytes()
-    except OSError as broken:
-        raise BadInput(f"{broken.filename} cannot be read: {broken.strerror}") from None
 
 
 @app.command()
@@ -191,9 +173,8 @@ def rm(
     if as_json:
         print_json({"deleted": deleted, "branch": branch})
     else:
-        say(
-            f"deleted {plural(deleted, 'key')} from {safe(branch)}; next: ebb lake commit {safe(repo)} -m ..."
-        )
+        say(f"deleted {plural(deleted, 'key')} from {safe(branch)}")
+        say_commit(state, repo, branch)
 
 
 @app.command()
@@ -228,7 +209,7 @@ def log(
     if as_json:
         print_json(found)
     else:
-        rows = [(c.id[:16], format_instant(c.created), c.message) for c in found]
+        rows = [(c.id[:16], format_second(c.created), c.message) for c in found]
         table("Commits", ("id", "created", "message"), rows)
 
 
@@ -240,14 +221,18 @@ def ls(
     ref: Annotated[str, typer.Option("--ref", help="A branch, tag or commit.")] = "main",
     as_json: AsJson = False,
 ) -> None:
-    """List the objects of a ref; streams, however many there are."""
+    """List the objects of a ref, and say which are gone or in the recycle bin; streams."""
+    from ebbtide.targets.lake.removed_entries import ObjectState, with_states  # noqa: PLC0415 (brings Spark along)
+
     state: State = context.obj
-    entries = state.catalog.ls(repo, ref, prefix)
+    entries = with_states(state.shop, repo, state.catalog.ls(repo, ref, prefix))
     if as_json:
-        print_json(list(entries))
+        print_json([asdict(entry) | {"state": where} for entry, where in entries])
         return
-    for entry in entries:
-        say(f"{format_instant(entry.created)}  {human_bytes(entry.size):>10}  {safe(entry.key)}")
+    words = {ObjectState.GONE: "  (gone)", ObjectState.RECYCLED: "  (in the recycle bin)"}
+    for entry, where in entries:
+        mark = words.get(where, "")
+        say(f"{format_second(entry.created)}  {human_bytes(entry.size):>10}  {safe(entry.key)}{mark}")
 
 
 @app.command()
@@ -256,7 +241,13 @@ def cat(
     repo: Repo,
     key: Annotated[str, typer.Argument(help="The object.")],
     ref: Annotated[str, typer.Option("--ref", help="A branch, tag or commit.")] = "main",
+    as_json: AsJson = False,
 ) -> None:
     """Print an object's bytes; one that a run deleted says when, by which rule and run."""
     state: State = context.obj
-    typer.echo(state.catalog.read(repo, ref, key), nl=False)
+    content = state.catalog.read(repo, ref, key)
+    if as_json:
+        entry = asdict(state.catalog.stat(repo, ref, key))
+        print_json(entry | {"content_base64": b64encode(content).decode("ascii")})
+    else:
+        typer.echo(content, nl=False)

@@ -9,14 +9,14 @@ import typer
 
 from ebbtide.cli.console import AsJson, Master, Now, print_json, safe, say
 from ebbtide.cli.state import State, instant
-from ebbtide.engine.burials import buried
-from ebbtide.errors import LiveObjectMissing
-from ebbtide.lake.checking import LiveCheck, check_live
-from ebbtide.lake.metadata.world import world_of
-from ebbtide.report.format import count
-from ebbtide.rules.lake_policy import LakePolicy
-from ebbtide.rules.lake_policy_parser import parse_lake_policy
-from ebbtide.tables.failures import own_errors
+from ebbtide.core.errors import LiveObjectMissing
+from ebbtide.core.format import count
+from ebbtide.engine.layout import scratch_folder
+from ebbtide.engine.removed_table import RemovedTable
+from ebbtide.engine.spark.failures import own_errors
+from ebbtide.targets.lake.checking import LiveCheck, check_live
+from ebbtide.targets.lake.metadata.world import world_of
+from ebbtide.targets.repository.policy import LakePolicy, parse_lake_policy
 
 
 def check(
@@ -34,8 +34,9 @@ def check(
     world = world_of(
         state.catalog.snapshot(repo), state.catalog.store(repo).spec, policy, instant(now, state.clock)
     )
-    with state.spark(master) as spark, own_errors():
-        gone = buried(spark, state.root, state.ledger, repository.uid)
+    table = RemovedTable(state.root, state.ledger, repository.uid)
+    with state.spark(master) as spark, scratch_folder(state.root) as scratch, own_errors():
+        gone = table.snapshot(scratch.removed).gone(spark)
         found = check_live(
             spark, world, gone, lambda address: state.catalog.reaped_because(repository.uid, address)
         )

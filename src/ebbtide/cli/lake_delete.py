@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from ebbtide.cli.console import AsJson, print_json, safe, say, table
+from ebbtide.cli.console import AsJson, print_json, safe, say, say_next, table
 from ebbtide.cli.state import State
-from ebbtide.errors import BadInput
-from ebbtide.lake.catalog.model import Repository, RetiredRepository
-from ebbtide.rules.instant import format_instant
+from ebbtide.core.errors import BadInput
+from ebbtide.core.instant import format_second
+from ebbtide.targets.lake.catalog.model import Repository, RetiredRepository
 
 
 def delete(
@@ -29,7 +29,7 @@ def delete(
         print_json(gone)
         return
     say(f"deleted {safe(gone.name)}; its objects are still at {safe(gone.namespace)}")
-    say(f"next: ebb plan lake:{safe(gone.name)} --deleted")
+    say_next(state.command("plan", f"lake:{gone.name}", "--deleted"))
 
 
 def show_deleted(found: Sequence[RetiredRepository], *, as_json: bool) -> None:
@@ -37,7 +37,7 @@ def show_deleted(found: Sequence[RetiredRepository], *, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
-        rows = [(gone.name, gone.namespace, format_instant(gone.deleted)) for gone in found]
+        rows = [(gone.name, gone.namespace, format_second(gone.deleted)) for gone in found]
         table("Deleted repositories", ("name", "namespace", "deleted"), rows)
 
 
@@ -46,7 +46,7 @@ def _confirm(repo: Repository, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise BadInput(
-            f"nobody is there to confirm the deletion of {repo.name}",
+            f"the deletion of {repo.name} has to be confirmed",
             why="its branches, tags and commits are forgotten for good, and standard input is no terminal",
             fix="delete it with --yes",
         )

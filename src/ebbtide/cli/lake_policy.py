@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from ebbtide.cli.console import AsJson, print_json, safe, say
+from ebbtide.cli.console import AsJson, print_json, safe, say, say_next
 from ebbtide.cli.state import State, read_rules
-from ebbtide.errors import NotFound
-from ebbtide.lake.lifecycle.policies import policy_warnings
-from ebbtide.report.format import plural
-from ebbtide.rules.documents import parse_document
-from ebbtide.rules.lake_policy_parser import lake_policy, parse_lake_policy, policy_hash
+from ebbtide.core.documents import parse_document
+from ebbtide.core.errors import NotFound
+from ebbtide.core.format import plural
+from ebbtide.targets.lake.lifecycle.policies import policy_warnings
+from ebbtide.targets.repository.policy import lake_policy, parse_lake_policy, policy_hash
 
-app = typer.Typer(no_args_is_help=True, help="A repository's lifecycle policy.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="A repository's lifecycle policy.")
 
 Repo = Annotated[str, typer.Argument(help="The repository.")]
 
@@ -36,9 +36,10 @@ def set_policy(
     if as_json:
         print_json({"repository": repo, "hash": policy_hash(policy), "warnings": warnings})
         return
-    say(f"{safe(repo)} has a policy of {plural(len(policy.rules), 'rule')}; next: ebb plan lake:{safe(repo)}")
+    say(f"{safe(repo)} has a policy of {plural(len(policy.rules), 'rule')}")
     for warning in warnings:
         say(f"[yellow]warning:[/yellow] {safe(warning)}")
+    say_next(state.command("plan", f"lake:{repo}"))
 
 
 @app.command("get")

@@ -13,12 +13,12 @@ import typer
 
 from ebbtide.cli.console import AsJson, print_json, safe, say, table
 from ebbtide.cli.state import State
-from ebbtide.errors import BadInput, PartlyApplied
-from ebbtide.lake.catalog.reclaiming import ReclaimTarget
-from ebbtide.lake.reaper.reaping import Reaped, Reaper, ReapOptions
-from ebbtide.lake.reaper.removing import StoreRemover
-from ebbtide.report.format import plural
-from ebbtide.rules.instant import format_instant
+from ebbtide.core.errors import BadInput, PartlyApplied
+from ebbtide.core.format import plural
+from ebbtide.core.instant import format_instant, format_second
+from ebbtide.targets.lake.catalog.reclaiming import ReclaimTarget
+from ebbtide.targets.lake.reaper.reaping import Reaped, Reaper, ReapOptions
+from ebbtide.targets.lake.reaper.removing import StoreRemover
 
 Repo = Annotated[str | None, typer.Argument(help="The repository, or one that was deleted.")]
 Grace = Annotated[
@@ -77,14 +77,14 @@ def queue(
     options = _options(state, None, grace)
     target = state.catalog.reclaim_target(repo)
     rows = state.catalog.reclaim_queue(target)
-    shown = rows if as_json else islice(rows, SHOWN)
+    shown, write = (rows, format_instant) if as_json else (islice(rows, SHOWN), format_second)
     found = [
         {
             "address": row.address,
             "reason": row.reason,
             "state": row.state,
-            "queued": format_instant(row.queued),
-            "due": format_instant(max(row.queued + options.grace, row.again)),
+            "queued": write(row.queued),
+            "due": write(max(row.queued + options.grace, row.again)),
             "problem": row.problem,
         }
         for row in shown

@@ -9,12 +9,17 @@ import typer
 
 from ebbtide.cli.console import AsJson, print_json, safe, say
 from ebbtide.cli.state import State, read_rules
-from ebbtide.errors import NotFound
-from ebbtide.report.format import plural
-from ebbtide.rules.documents import parse_document
-from ebbtide.rules.retention import RetentionRules, parse_retention, retention_hash, retention_rules
+from ebbtide.core.documents import parse_document
+from ebbtide.core.errors import NotFound
+from ebbtide.core.format import plural
+from ebbtide.targets.repository.retention_rules import (
+    RetentionRules,
+    parse_retention,
+    retention_hash,
+    retention_rules,
+)
 
-app = typer.Typer(no_args_is_help=True, help="A repository's retention rules.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="A repository's retention rules.")
 
 Repo = Annotated[str, typer.Argument(help="The repository.")]
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from ebbtide.cli.state import State
 
 
 def lazy_group(commands: Mapping[str, tuple[str, str]], **settings: Any) -> typer.Typer:
@@ -22,9 +26,37 @@ def lazy_group(commands: Mapping[str, tuple[str, str]], **settings: Any) -> type
             if stub is None:
                 return name, stub, rest
             module = importlib.import_module(f"ebbtide.cli.{commands[stub.name or ''][0]}")
-            return name, typer.main.get_command(module.app), rest
+            # Help is plain text: as markup, the brackets of oci://HOST[/REPO] are a mistake.
+            module.app.rich_markup_mode = None
+            command = typer.main.get_command(module.app)
+            # The state is made when the root's own callback runs, which is after this.
+            _announce_first(command, lambda: ctx.find_root().obj)
+            return name, command, rest
 
-    app = typer.Typer(cls=Group, no_args_is_help=True, add_completion=False, **settings)
+    app = typer.Typer(
+        cls=Group, no_args_is_help=True, add_completion=False, rich_markup_mode=None, **settings
+    )
     for name, (_, explained) in commands.items():
         app.command(name, help=explained)(lambda: None)
     return app
+
+
+def _announce_first(command: Any, state: Callable[[], State]) -> None:
+    """Let a command, or all of a group, say first what there is to know of its clock."""
+    if isinstance(command, TyperGroup):
+        for one in command.commands.values():
+            _announce_first(one, state)
+    elif command.callback is not None:
+        takes_now = any(param.name == "now" for param in command.params)
+        command.callback = _announced(command.callback, state, takes_now=takes_now)
+
+
+def _announced(
+    callback: Callable[..., Any], state: Callable[[], State], *, takes_now: bool
+) -> Callable[..., Any]:
+    @wraps(callback)
+    def call(*values: Any, **named: Any) -> Any:
+        state().announce(takes_now=takes_now)
+        return callback(*values, **named)
+
+    return call

@@ -9,20 +9,20 @@ from typing import Annotated, Any
 import typer
 from pyspark.sql import SparkSession
 
-from ebbtide.bucket import policy_suite as buckets
 from ebbtide.cli.console import AsJson, Master, print_json, safe, say
 from ebbtide.cli.simulate import read_document
 from ebbtide.cli.state import State
-from ebbtide.errors import WorldError
-from ebbtide.lake import policy_suite as lakes
-from ebbtide.lake.lifecycle.policies import policy_warnings
-from ebbtide.registry import policy_suite as registries
-from ebbtide.report.format import plural
-from ebbtide.rules.documents import nearest
-from ebbtide.rules.lake_policy_parser import lake_policy, policy_hash
-from ebbtide.tables.failures import own_errors
+from ebbtide.core.documents import nearest
+from ebbtide.core.errors import WorldError
+from ebbtide.core.format import plural
+from ebbtide.engine.spark.failures import own_errors
+from ebbtide.targets.lake import policy_suite as lakes
+from ebbtide.targets.lake.lifecycle.policies import policy_warnings
+from ebbtide.targets.oci import policy_suite as registries
+from ebbtide.targets.repository.policy import lake_policy, policy_hash
+from ebbtide.targets.s3 import policy_suite as buckets
 
-app = typer.Typer(no_args_is_help=True, help="Check and test policies.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Check and test policies.")
 
 Case = lakes.Case | buckets.Case | registries.Case
 Result = lakes.CaseResult | buckets.CaseResult | registries.CaseResult

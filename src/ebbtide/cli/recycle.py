@@ -8,26 +8,29 @@ from typing import Annotated, Any
 
 import typer
 
-from ebbtide.bucket.job import apply_bucket, no_bin_when_suspended
-from ebbtide.bucket.model import Versioning
-from ebbtide.bucket.restoring import bucket_bin
-from ebbtide.cli.apply import show_applied
-from ebbtide.cli.console import AsJson, Master, Now, print_json, progress, safe, say, table
+from ebbtide.cli.apply import run_apply, show_applied
+from ebbtide.cli.console import AsJson, Master, print_json, safe, say, table
 from ebbtide.cli.image_recycle import empty as empty_image_bin
 from ebbtide.cli.image_recycle import list_bin as list_image_bin
-from ebbtide.cli.plan import make_bin_plan
+from ebbtide.cli.planning import run_plan
 from ebbtide.cli.state import State, is_bucket, is_registry, lake_target
+from ebbtide.core.errors import BadInput, EbbtideError, MetadataError
+from ebbtide.core.format import count, human_bytes, plural
+from ebbtide.core.instant import format_second
+from ebbtide.core.manifest import Manifest, Tally
+from ebbtide.core.recycling import Label
 from ebbtide.engine.bins import Bin
-from ebbtide.errors import BadInput, EbbtideError, MetadataError
-from ebbtide.lake.job import apply_lake
-from ebbtide.lake.recycling import lake_bin
-from ebbtide.plan.manifest import Manifest, Tally
-from ebbtide.plan.recycling import Label
-from ebbtide.report.format import count, human_bytes, plural
-from ebbtide.rules.instant import format_instant
-from ebbtide.store.s3_versions import open_bucket
+from ebbtide.storage.s3_versions import open_bucket
+from ebbtide.targets.lake.recycling import lake_bin
+from ebbtide.targets.s3.collector import no_bin_when_suspended
+from ebbtide.targets.s3.model import Versioning
+from ebbtide.targets.s3.restoring import bucket_bin
 
-app = typer.Typer(no_args_is_help=True, help="The recycle bin: what runs set aside in place of deleting it.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="The recycle bin: what runs set aside in place of deleting it.",
+)
 
 Target = Annotated[str, typer.Argument(help="lake:REPO, s3://BUCKET or oci://HOST[/REPO].")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -117,8 +120,8 @@ def _print_runs(state: State, target: str, contents: Bin, labels: list[Label], *
             label.run,
             label.folder,
             label.collector,
-            format_instant(label.set_aside),
-            format_instant(label.expires),
+            format_second(label.set_aside),
+            format_second(label.expires),
             count(total.objects),
             human_bytes(total.bytes),
         )
@@ -135,7 +138,7 @@ def _print_runs(state: State, target: str, contents: Bin, labels: list[Label], *
 
 
 def _print_items(contents: Bin, label: Label, *, as_json: bool) -> None:
-    until = format_instant(label.expires)
+    until = format_second(label.expires)
     for item in contents.items(label):
         if as_json:
             plain = {"run": item.run, "address": item.address, "size": item.size, "until": until}
@@ -150,7 +153,6 @@ def empty(
     target: Target,
     older_than: OlderThan = None,
     yes: Yes = False,
-    now: Now = None,
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
@@ -161,20 +163,15 @@ def empty(
     reached the end of its own days goes with 'ebb plan TARGET --bin'.
     """
     state: State = context.obj
-    state.now_override = now or state.now_override
     if is_registry(target):
         empty_image_bin(context, target, older_than=older_than, yes=yes, as_json=as_json)
         return
-    manifest = make_bin_plan(state, target, older_than or 0, master)
+    collector = state.target(target).bin_collector(older_than or 0)
+    manifest = run_plan(state, collector, master, state.clock())
     _confirm(manifest, yes=yes)
     options = state.apply_options(override_breaker=True)
-    with state.spark(master) as spark, progress() as report:
-        if is_bucket(target):
-            shop = state.bucket_shop(target)
-            applied = apply_bucket(spark, shop, manifest, options=options, on_progress=report)
-        else:
-            applied = apply_lake(spark, state.shop, manifest, options=options, on_progress=report)
-    show_applied(applied, manifest, as_json=as_json)
+    applied = run_apply(state, manifest, options, master)
+    show_applied(state, applied, manifest, as_json=as_json)
 
 
 def _confirm(manifest: Manifest, *, yes: bool) -> None:
@@ -184,7 +181,7 @@ def _confirm(manifest: Manifest, *, yes: bool) -> None:
     what = f"{plural(due.objects, 'object')} ({human_bytes(due.bytes)})"
     if not sys.stdin.isatty():
         raise BadInput(
-            f"nobody is there to confirm that {what} go for good",
+            f"deleting {what} for good has to be confirmed",
             why="standard input is no terminal",
             fix="look with 'ebb recycle ls', then empty with --yes",
         )

@@ -7,22 +7,22 @@ from typing import Annotated
 
 import typer
 
-from ebbtide.cli.console import AsJson, print_json, say
+from ebbtide.cli.console import PLAN_HELP, AsJson, print_json, say
 from ebbtide.cli.state import State
+from ebbtide.core.decision import Decision, Outcome
+from ebbtide.core.errors import BadInput
 from ebbtide.engine.layout import run_folder
 from ebbtide.engine.reading import outcome_tallies, sample_decisions, sample_outcomes
-from ebbtide.errors import BadInput
-from ebbtide.plan.decision import Decision, Outcome
 from ebbtide.report.page import ReportData, render
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 SAMPLE = 50
 
 
 @app.command()
 def report(
     context: typer.Context,
-    run: Annotated[str, typer.Argument(help="A run's number, or 'latest'.")],
+    run: Annotated[str, typer.Argument(help=PLAN_HELP)],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="The file to write.")] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from ebbtide.bucket.restoring import bucket_bin, restore_bucket, wanted_keys
 from ebbtide.cli.console import AsJson, print_json, safe, say
 from ebbtide.cli.image_recycle import restore_image
 from ebbtide.cli.state import State, is_bucket, is_registry, lake_target
-from ebbtide.engine.bins import Bin, BinItem
+from ebbtide.core.decision import RESTORE
+from ebbtide.core.errors import BadInput, NotFound, PartlyApplied, StoreError
+from ebbtide.core.format import human_bytes, plural
+from ebbtide.core.instant import format_second
+from ebbtide.core.manifest import Manifest
+from ebbtide.engine.bins import Bin, BinItem, FolderGone
 from ebbtide.engine.layout import run_folder
 from ebbtide.engine.restoring import RestoreChoice, Restored, chosen_labels
-from ebbtide.errors import BadInput, NotFound, PartlyApplied, StoreError
-from ebbtide.lake.recycling import lake_bin
-from ebbtide.lake.restoring import restore_lake, wanted_items
-from ebbtide.plan.decision import RESTORE, Outcome
-from ebbtide.plan.manifest import Manifest
-from ebbtide.report.format import human_bytes, plural
-from ebbtide.store.keys import check_key
+from ebbtide.storage.keys import check_key
+from ebbtide.targets.lake.recycling import lake_bin
+from ebbtide.targets.lake.restoring import restore_lake, wanted_items
+from ebbtide.targets.s3.restoring import bucket_bin, restore_bucket, wanted_keys
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command()
@@ -42,13 +44,22 @@ def restore(
         Path | None,
         typer.Option("--to", help="Copy them into this folder instead, and leave them in the bin."),
     ] = None,
+    days: Annotated[
+        int | None,
+        typer.Option(
+            "--days",
+            min=0,
+            max=36_500,
+            help="For how many days no run takes them again.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """
     Bring back what a run set aside: all of it, or single items, to where they were.
 
     A place that has another content now is never overwritten: such an item stays in the bin, and --to copies
-    it elsewhere. What is restored is still due by the same rules, so the next plan takes it again.
+    it elsewhere. What is restored is held for as many days as the bin keeps items, or for --days.
     """
     state: State = context.obj
     if is_registry(what):
@@ -64,11 +75,23 @@ def restore(
     if to is not None:
         _copy_out(*_wanted(state, target, choice), to, as_json=as_json)
         return
-    if is_bucket(target):
-        done = restore_bucket(state.bucket_shop(target), choice)
-    else:
-        done = restore_lake(state.shop, lake_target(target), choice)
-    _show(target, done, as_json=as_json)
+    _show(target, _restored(state, target, replace(choice, days=days), what), as_json=as_json)
+
+
+def _restored(state: State, target: str, choice: RestoreChoice, what: str) -> Restored:
+    """Restore; of a run whose folder is gone say that nothing came back."""
+    try:
+        if is_bucket(target):
+            return restore_bucket(state.bucket_shop(target), choice)
+        return restore_lake(state.shop, lake_target(target), choice)
+    except FolderGone as gone:
+        if not (what.isdigit() or what == "latest"):
+            raise
+        raise PartlyApplied(
+            f"nothing of run {state.run_id(what)} was restored",
+            why=f"{gone.what}: {gone.why}",
+            fix=gone.fix,
+        ) from None
 
 
 def _wanted(state: State, target: str, choice: RestoreChoice) -> tuple[Bin, Iterator[BinItem]]:
@@ -103,13 +126,20 @@ def _choice(state: State, what: str, items: tuple[str, ...], folder: str | None)
 def _manifest(state: State, what: str) -> Manifest:
     """Read a run's plan; a restore is a run too, but has none."""
     number = state.run_id(what)
-    if any(run.run_id == number and run.collector == RESTORE for run in state.ledger.runs()):
+    if _is_restore(state, number):
         raise NotFound(
             f"run {number} is a restore itself",
             why="it brought items back, and set nothing aside",
             fix="name the run that set them aside (see 'ebb runs')",
         )
     return run_folder(state.root, number).read_manifest()
+
+
+def _is_restore(state: State, number: int) -> bool:
+    try:
+        return state.ledger.run(number).collector == RESTORE
+    except NotFound:
+        return False
 
 
 def _run_of_registry(state: State, what: str) -> Manifest | None:
@@ -162,24 +192,40 @@ def _copy_out(contents: Bin, items: Iterator[BinItem], to: Path, *, as_json: boo
 
 def _show(target: str, done: Restored, *, as_json: bool) -> None:
     if as_json:
-        print_json({"run_id": done.run_id, "outcomes": done.outcomes, "troubles": done.troubles})
+        print_json(
+            {
+                "run_id": done.run_id,
+                "outcomes": done.outcomes,
+                "held_until": done.held_until,
+                "troubles": done.troubles,
+            }
+        )
     else:
         back = done.back
         what = f"{plural(back.objects, 'object')}[/bold], {human_bytes(back.bytes)}"
         say(f"[bold]restored {what} (run {done.run_id})")
+        if done.held_until is not None:
+            say(f"held until {format_second(done.held_until)}: no run takes them before that")
+        elif back.objects:
+            say("nothing is held: the next plan may take them again")
         if back.objects:
-            say("they are still due by the same rules: the next plan takes them again;")
-            say(f"change the policy or stop the schedule first (ebb explain {safe(target)} KEY says why)")
-        elif not done.left:
-            say("the bin had nothing of it")
+            say(f"to keep them longer, change the policy (ebb explain {safe(target)} KEY says why they went)")
+    _check_all_back(done)
+
+
+def _check_all_back(done: Restored) -> None:
+    """Exit with code 4 if nothing came back, or not everything, and give the reason of each item."""
     if done.left:
-        kind = PartlyApplied if done.back.objects else StoreError
-        taken = str(Outcome.TAKEN) in done.outcomes
-        raise kind(
+        fix = "restore again after correcting the cause; --to FOLDER copies an item whose place is taken"
+        raise PartlyApplied(
             f"{plural(done.left, 'object')} could not be restored",
-            why="they are in the bin as before",
-            fix="where a place is taken, copy the item elsewhere with --to FOLDER"
-            if taken
-            else "put right what is said of them, and restore again",
+            why="what is still in the bin stays there",
+            fix=fix,
             details=list(done.troubles),
+        )
+    if not done.back.objects:
+        raise PartlyApplied(
+            "nothing was restored",
+            why="the bin has nothing of it: it was restored or emptied before",
+            fix="see 'ebb recycle ls' for what the bin has",
         )

@@ -10,26 +10,28 @@ from typing import Annotated, Any
 
 import typer
 
-from ebbtide.bucket.evaluation.places import Setting
-from ebbtide.bucket.lines import plain_verdict, read_lines
-from ebbtide.bucket.model import Versioning
-from ebbtide.bucket.simulation import simulate as simulate_buckets
 from ebbtide.cli.bucket_rules import LeastSize, read_rules_file
 from ebbtide.cli.console import AsJson, Master, Now, print_json, table
 from ebbtide.cli.state import State, instant
-from ebbtide.errors import BadInput
-from ebbtide.lake.simulation import simulate
-from ebbtide.lake.world_document import world_document
-from ebbtide.registry.lines import plain_judgement
-from ebbtide.registry.lines import read_lines as read_images
-from ebbtide.registry.model import OLDEST_SCAN
-from ebbtide.registry.oracle import judge
-from ebbtide.registry.running import read_running
-from ebbtide.rules.documents import format_of, parse_document
-from ebbtide.rules.images.reading import read_policies
-from ebbtide.tables.failures import own_errors
+from ebbtide.core.documents import format_of, parse_document
+from ebbtide.core.errors import BadInput
+from ebbtide.engine.spark.failures import own_errors
+from ebbtide.targets.lake.simulation import simulate
+from ebbtide.targets.lake.world_document import world_document
+from ebbtide.targets.oci.lines import plain_judgement
+from ebbtide.targets.oci.lines import read_lines as read_images
+from ebbtide.targets.oci.model import OLDEST_SCAN
+from ebbtide.targets.oci.oracle import judge
+from ebbtide.targets.oci.policies.document import read_policies
+from ebbtide.targets.oci.running import read_running
+from ebbtide.targets.s3.evaluation.places import Setting
+from ebbtide.targets.s3.lines import plain_verdict, read_lines
+from ebbtide.targets.s3.model import Versioning
+from ebbtide.targets.s3.simulation import simulate as simulate_buckets
 
-app = typer.Typer(no_args_is_help=True, help="Run the pipeline on a small world written by hand.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Run the pipeline on a small world written by hand."
+)
 _IDS = ("version_id", "upload_id")
 
 
@@ -96,7 +98,10 @@ def bucket(
 def registry(
     context: typer.Context,
     policies: Annotated[
-        str, typer.Option("--policies", help="policies, assign and keep_newest, in JSON, YAML or TOML.")
+        str,
+        typer.Option(
+            "--policies", help="policies, assign, keep_newest and unmatched, in JSON, YAML or TOML."
+        ),
     ],
     images: Annotated[str, typer.Option("--images", help="Images, a JSON object a line; '-' reads stdin.")],
     running: Annotated[

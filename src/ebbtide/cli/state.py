@@ -3,34 +3,53 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from ebbtide.config import Settings, load_settings
-from ebbtide.errors import BadInput, NotFound
-from ebbtide.rules.documents import format_of
-from ebbtide.rules.instant import Clock, parse_instant, system_clock
+from ebbtide.cli.console import mark_output
+from ebbtide.config import NOW_VARIABLE, Settings, load_settings
+from ebbtide.core.documents import format_of
+from ebbtide.core.duration import format_duration
+from ebbtide.core.errors import (
+    BadInput,
+    EbbtideError,
+    EnvironmentProblem,
+    MetadataError,
+    NotFound,
+    SafetyStop,
+)
+from ebbtide.core.instant import Clock, format_second, parse_instant, system_clock
+from ebbtide.engine.rehearsal import Rehearsal, RehearsalClock, find_rehearsal
+from ebbtide.storage.first_contact import check_answers
+from ebbtide.targets.kinds import kind_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from ebbtide.bucket.job import BucketShop
-    from ebbtide.bucket.rulebook import BucketRules
-    from ebbtide.engine.applying import ApplyOptions
-    from ebbtide.engine.freezing import FreezeOptions
-    from ebbtide.lake.catalog.catalog import Catalog
-    from ebbtide.lake.rulebook import SweepRules
-    from ebbtide.lake.workshop import Workshop
-    from ebbtide.ledger.runs import Ledger
-    from ebbtide.plan.breaker import BreakerLimits
-    from ebbtide.registry.purge.shop import RegistryShop
-    from ebbtide.registry.records.records import ImageRecords
+    from ebbtide.core.breaker import BreakerLimits
+    from ebbtide.engine.apply import ApplyOptions
+    from ebbtide.engine.collector import Context
+    from ebbtide.engine.plan import PlanOptions
+    from ebbtide.state.runs import Ledger
+    from ebbtide.targets.lake.catalog.catalog import Catalog
+    from ebbtide.targets.lake.workshop import Workshop
+    from ebbtide.targets.oci.purge.shop import RegistryShop
+    from ebbtide.targets.oci.purge.target import RegistryTarget
+    from ebbtide.targets.oci.records.records import ImageRecords
+    from ebbtide.targets.s3.rulebook import BucketRules
+    from ebbtide.targets.s3.shop import BucketShop
+    from ebbtide.targets.target import Closeable, Shared, Target
 
 # ruff: noqa: PLC0415 - a command that needs no Spark must not wait for its import
+
+
+LATEST = "latest"
 
 
 class State:
@@ -38,7 +57,7 @@ class State:
 
     def __init__(self, config: Path | None = None) -> None:
         self._config = config
-        self.now_override: str | None = os.environ.get("EBBTIDE_NOW")
+        self._shared: dict[str, Closeable] = {}
 
     @cached_property
     def settings(self) -> Settings:
@@ -50,113 +69,206 @@ class State:
         """The state root."""
         return self.settings.root
 
+    def close(self) -> None:
+        """Close the databases that were opened, so that they can be copied when the command has ended."""
+        for one in self._shared.values():
+            one.close()
+        if "ledger" in self.__dict__:
+            self.ledger.close()
+
+    def shared(self, name: str, make: Callable[[], Shared]) -> Shared:
+        """Return what was made under a name, or make it; it is closed when the command ends."""
+        if name not in self._shared:
+            self._shared[name] = make()
+        return cast("Shared", self._shared[name])
+
+    def warn(self, warning: str) -> None:
+        """Tell the user something that does not stop the command."""
+        print(f"warning: {warning}", file=sys.stderr)
+
+    def announce(self, *, takes_now: bool) -> None:
+        """Say on standard error what a user must know of the clock before a command runs."""
+        if os.environ.get(NOW_VARIABLE) and not takes_now:
+            print(
+                f"warning: {NOW_VARIABLE} is ignored: this command goes by the machine's clock"
+                " (only commands with --now, such as 'ebb plan', take it)",
+                file=sys.stderr,
+            )
+        with suppress(EbbtideError):  # A command that needs the settings says itself what is wrong with them.
+            mark_output(rehearsal=self.rehearsal is not None)
+            if self.rehearsal is not None:
+                ahead, now = (
+                    format_duration(self.rehearsal.ahead),
+                    format_second(self.clock()),
+                )
+                print(f"rehearsal: it is {now}, {ahead} ahead of the machine's clock", file=sys.stderr)
+
+    @cached_property
+    def rehearsal(self) -> Rehearsal | None:
+        """What is known of the rehearsal if the root is one; None in a real root."""
+        return find_rehearsal(self.root)
+
     @property
     def clock(self) -> Clock:
-        """The machine's clock, unless --now or EBBTIDE_NOW says what time to take it to be."""
-        if self.now_override:
-            fixed = parse_instant(self.now_override)
-            return lambda: fixed
+        """The clock of all that is changed or recorded: the machine's; only in a rehearsal it is ahead."""
+        if self.rehearsal is not None:
+            return RehearsalClock(self.root, system_clock)
         return system_clock
+
+    @property
+    def is_rehearsal(self) -> bool:
+        """Whether the root is a rehearsal."""
+        return self.rehearsal is not None
+
+    @property
+    def context(self) -> Context:
+        """The state that runs work with."""
+        from ebbtide.engine.collector import Context
+
+        return Context(self.root, self.ledger, self.clock)
 
     @cached_property
     def ledger(self) -> Ledger:
         """The run ledger."""
-        from ebbtide.ledger.runs import Ledger
+        from ebbtide.state.runs import Ledger
 
-        return Ledger(self.settings.database("ledger"), clock=self.clock)
+        rehearsal = self.rehearsal is not None
+        return Ledger(self.settings.database("ledger"), clock=self.clock, rehearsal=rehearsal)
 
-    @cached_property
+    @property
     def bucket_rules(self) -> BucketRules:
-        """The lifecycle rules of buckets, which live beside the ledger."""
-        from ebbtide.bucket.rulebook import BucketRules
+        """The lifecycle rules of buckets."""
+        from ebbtide.targets.s3.kind import bucket_rules
 
-        return BucketRules(self.settings.database("ledger"), clock=self.clock)
+        return bucket_rules(self)
 
-    @cached_property
+    @property
     def image_records(self) -> ImageRecords:
-        """What is kept of registries, beside the ledger: policies, marks, the log, roles."""
-        from ebbtide.registry.records.records import ImageRecords
+        """What is kept of registries: policies, marks, the log, roles."""
+        from ebbtide.targets.oci.kind import image_records
 
-        return ImageRecords(self.settings.database("ledger"), clock=self.clock)
+        return image_records(self)
 
-    @cached_property
+    @property
     def catalog(self) -> Catalog:
-        """The embedded catalog, which can say what runs have deleted."""
-        from ebbtide.lake.burials import RunGraveyard
-        from ebbtide.lake.catalog.catalog import Catalog
+        """The embedded catalog."""
+        from ebbtide.targets.lake.kind import shared_catalog
 
-        self.root.mkdir(parents=True, exist_ok=True)
-        return Catalog(
-            self.settings.database("catalog"),
-            clock=self.clock,
-            graveyard=RunGraveyard(self.root, self.ledger, self.settings.store.options()),
-            store_options=self.settings.store.options(),
-        )
+        return shared_catalog(self)
 
     @property
     def shop(self) -> Workshop:
-        """What a lifecycle job works with."""
-        from ebbtide.lake.workshop import Workshop
+        """What runs on a repository work with."""
+        from ebbtide.targets.lake.kind import lake_shop
 
-        return Workshop(self.catalog, self.ledger, self.root, self.clock)
+        return lake_shop(self)
 
     def bucket_shop(self, bucket: str) -> BucketShop:
-        """Give what a job on a bucket works with."""
-        from ebbtide.bucket.job import BucketShop
-        from ebbtide.bucket.names import bucket_url
-        from ebbtide.store.base import StoreSpec
+        """Return what runs on a bucket work with."""
+        from ebbtide.targets.s3.kind import bucket_shop
 
-        spec = StoreSpec(bucket_url(bucket), self.settings.store.options())
-        locations = self.settings.locations()
-        return BucketShop(spec, self.bucket_rules, self.ledger, self.root, self.clock, locations)
+        return bucket_shop(self, bucket)
 
     def registry_shop(self, target: str) -> RegistryShop:
-        """Give what a job on a registry works with."""
-        from ebbtide.registry.base import RegistrySpec
-        from ebbtide.registry.client.address import LayoutPath, parse_address
-        from ebbtide.registry.purge.shop import RegistryShop
+        """Return what runs on a registry work with; one at an unknown name is asked who it is."""
+        from ebbtide.targets.oci.kind import registry_shop
 
-        address = parse_address(target)
-        options = {} if isinstance(address, LayoutPath) else self.settings.registry.options()
-        spec = RegistrySpec(str(address), options)
-        return RegistryShop(spec, self.image_records, self.ledger, self.root, self.clock)
+        return registry_shop(self, target)
+
+    def registry(self, target: str) -> RegistryTarget:
+        """Open a registry, for commands that know no other targets."""
+        from ebbtide.targets.oci.purge.target import RegistryTarget
+
+        return RegistryTarget(self.registry_shop(target), self)
+
+    def identified_registry(self, target: str, what: str, *, adopt: bool = False) -> RegistryShop:
+        """Give the same for a command that changes something, when it is sure which registry this is."""
+        from ebbtide.state.actors import current_user
+        from ebbtide.targets.oci.purge.identity import identify
+
+        shop = self.registry_shop(target)
+        for warning in identify(shop, current_user(), what, adopt=adopt):
+            print(f"warning: {warning}", file=sys.stderr)
+        return shop
+
+    def registry_records(self, target: str, what: str = "") -> str:
+        """
+        Give the uid of a registry's records, for a command that changes nothing else.
+
+        Records that cannot be merged are found by the spelling of the address, so that they can be made
+        alike. With `what` the command changes them, which is refused at an unknown registry while others
+        have roles.
+        """
+        from ebbtide.state.actors import current_user
+        from ebbtide.targets.oci.client.canonical import spelled_uid
+
+        shop = self.registry_shop(target)
+        try:
+            uid = shop.uid
+        except MetadataError as contradiction:
+            print(f"warning: {contradiction.what}; this is about {target} alone", file=sys.stderr)
+            uid = spelled_uid(target)
+        if what:
+            self.image_records.check_known(shop.name, uid, current_user(), what)
+        return uid
+
+    def target(self, url: str) -> Target:
+        """Open a target by its URL."""
+        kind = kind_of(url)
+        return kind.open(kind.url(url), self)
 
     @contextmanager
     def spark(self, master: str | None = None) -> Iterator[SparkSession]:
         """Start Spark for the block."""
-        from ebbtide.tables.session import SparkOptions, spark_session
+        from ebbtide.engine.cluster_check import session_proof
+        from ebbtide.engine.log import logged_to
+        from ebbtide.engine.spark.session import SparkOptions, spark_session
 
         spark = self.settings.spark
-        options = SparkOptions(
-            master=master or spark.master,
-            driver_memory=spark.driver_memory,
-            java=spark.java,
-            java_options=spark.java_options,
-            shuffle_partitions=spark.shuffle_partitions,
-            conf=spark.conf,
-        )
+        chosen = master or spark.master
+        if self.rehearsal is not None and not chosen.startswith("local"):
+            raise SafetyStop(
+                f"the Spark master {chosen} is not on this machine",
+                why="this is a rehearsal, and what is local to it is not local to a cluster",
+                fix="leave out --master and spark.master, or use a real root",
+            )
+        if chosen.startswith("spark://") and "," not in chosen:
+            check_answers(chosen, "the Spark master", EnvironmentProblem)
         self.root.mkdir(parents=True, exist_ok=True)
-        with spark_session(options, cache=self.root) as session:
-            yield session
+        said = self.settings.log
+        log = logged_to(
+            said.level, as_json=said.format == "json", path=Path(said.file) if said.file else None
+        )
+        with log, session_proof(self.root, chosen) as proof:
+            options = SparkOptions(
+                master=chosen,
+                driver_memory=spark.driver_memory,
+                java=spark.java,
+                java_options=spark.java_options,
+                shuffle_partitions=spark.shuffle_partitions,
+                conf={**spark.conf, **proof},
+            )
+            with spark_session(options, cache=self.root) as session:
+                yield session
 
     @property
     def limits(self) -> BreakerLimits:
         """The breaker's limits."""
-        from ebbtide.plan.breaker import BreakerLimits
+        from ebbtide.core.breaker import BreakerLimits
 
         return BreakerLimits(**self.settings.breaker.model_dump())
 
     @property
-    def freeze_options(self) -> FreezeOptions:
+    def plan_options(self) -> PlanOptions:
         """How plans are cut."""
-        from ebbtide.engine.freezing import FreezeOptions
+        from ebbtide.engine.plan import PlanOptions
 
-        return FreezeOptions(wave_size=self.settings.deletes.wave_size, limits=self.limits)
+        return PlanOptions(wave_size=self.settings.deletes.wave_size, limits=self.limits)
 
     def apply_options(self, *, override_breaker: bool) -> ApplyOptions:
         """How plans are applied."""
-        from ebbtide.engine.applying import ApplyOptions
-        from ebbtide.engine.deleting import DeleteOptions
+        from ebbtide.engine.actor import DeleteOptions
+        from ebbtide.engine.apply import ApplyOptions
 
         deletes = self.settings.deletes
         return ApplyOptions(
@@ -166,20 +278,18 @@ class State:
             deletes=DeleteOptions(deletes.rate_per_prefix, deletes.page, deletes.tasks),
         )
 
-    def sweep_rules(self, *, branch: str | None, clean: bool) -> SweepRules:
-        """How uncommitted garbage is looked for."""
-        from ebbtide.lake.rulebook import SweepRules
-
-        settings = self.settings.uncommitted
-        return SweepRules(timedelta(hours=settings.grace_hours), branch, clean, settings.clean_every)
+    def command(self, *words: object) -> str:
+        """Write a command that works from here, so that it can be pasted into a shell."""
+        config = [] if self._config is None else ["--config", str(self._config)]
+        return shlex.join(["ebb", *config, *(str(word) for word in words)])
 
     def run_id(self, plan: str) -> int:
-        """Read a PLAN argument: a run's number, `latest`, or the folder of a plan."""
-        if plan == "latest":
-            runs = [run.run_id for run in self.ledger.runs() if run.plan_hash]
-            if not runs:
-                raise NotFound("there is no plan yet", fix="make one with 'ebb plan lake:REPO'")
-            return runs[-1]
+        """Read a PLAN argument: a run's number, `latest`, `TARGET:latest`, or the folder of a plan."""
+        if plan == LATEST:
+            return self._last_plan(None)
+        target, colon, last = plan.rpartition(":")
+        if colon and last == LATEST:
+            return self._last_plan(target)
         if plan.isdigit():
             return int(plan)
         folder = Path(plan)
@@ -192,14 +302,26 @@ class State:
                     f"{plan} is not under this state root", fix="go to the folder that made the plan"
                 )
             return manifest.run_id
-        raise BadInput(f"{plan!r} names no plan", fix="give a run's number (see 'ebb runs') or 'latest'")
+        raise BadInput(
+            f"{plan!r} names no plan", fix="give a run's number (see 'ebb runs'), 'latest' or TARGET:latest"
+        )
+
+    def _last_plan(self, target: str | None) -> int:
+        """Find the last plan, of a target or of all."""
+        url = None if target is None else kind_of(target).url(target)
+        last = self.ledger.latest_plan(url)
+        if last is None:
+            of = "" if target is None else f" for {target}"
+            fix = f"make one with '{self.command('plan', url or 'lake:REPO')}'"
+            raise NotFound(f"there is no plan{of} yet", fix=fix)
+        return last
 
 
 def lake_target(target: str) -> str:
     """Read a TARGET argument: `lake:REPO`."""
     kind, _, name = target.partition(":")
     if kind != "lake" or not name:
-        raise BadInput(f"{target!r} is no target", fix="write lake:REPO, s3://BUCKET or oci://HOST")
+        raise BadInput(f"unknown target {target!r}", fix="write lake:REPO, s3://BUCKET or oci://HOST")
     return name
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ebbtide.errors import EbbtideError, MetadataError, NotFound
-from ebbtide.plan.recycling import Label, items_of, label_from_json, label_key
-from ebbtide.store.base import DeleteRequest, Store
+from ebbtide.core.errors import EbbtideError, MetadataError, NotFound
+from ebbtide.core.recycling import Label, items_of, label_from_json, label_key
+from ebbtide.storage.base import DeleteRequest, Store
 
 OnDamage = Callable[[EbbtideError], None]
+
+
+class FolderGone(NotFound):
+    """A folder of the bin is not there: nothing was set aside, or all of it was restored or emptied since."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class Bin:
                 why="until when its items are kept is unknown, so they are left alone",
                 fix=fix,
             )
-        return NotFound(
+        return FolderGone(
             f"the recycle bin has no {folder!r}",
             why="nothing was set aside there, or all of it was restored or emptied since",
             fix=fix,

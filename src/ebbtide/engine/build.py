@@ -9,6 +9,14 @@ from pathlib import Path
 import ebbtide
 
 
+def digest_of(package: Path) -> str:
+    """Digest the code of a package, here or on an executor."""
+    digest = hashlib.sha256()
+    for file in sorted(package.rglob("*.py")):
+        digest.update(str(file.relative_to(package)).encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
 @cache
 def build_id() -> str:
     """
@@ -17,8 +25,4 @@ def build_id() -> str:
     A cache says what the code that made it understood. After any change to that code (how an address is
     spelled, which reference counts) it is made anew, and nobody has to remember to raise a version.
     """
-    package = Path(ebbtide.__file__).parent
-    digest = hashlib.sha256()
-    for file in sorted(package.rglob("*.py")):
-        digest.update(str(file.relative_to(package)).encode() + b"\0" + file.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
+    return digest_of(Path(ebbtide.__file__).parent)

@@ -1,27 +1,19 @@
-"""Burials: what earlier runs deleted, so that it is not planned again and can be explained."""
+"""Burials: what earlier runs deleted, looked up for one address."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from itertools import groupby
+from datetime import datetime
 from pathlib import Path
 
-import pyarrow.dataset as ds
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
-
+from ebbtide.core.decision import Outcome
+from ebbtide.core.errors import MetadataError
 from ebbtide.engine.layout import RunFolder, run_folder
-from ebbtide.errors import MetadataError
-from ebbtide.ledger.runs import Ledger, RunState
-from ebbtide.plan.decision import Outcome
-from ebbtide.tables.antijoin import without
-from ebbtide.tables.contracts import OUTCOMES
-from ebbtide.tables.session import FEW
-
-BACK = str(Outcome.RESTORED)
-GONE = [str(outcome) for outcome in Outcome if outcome.is_gone]
+from ebbtide.engine.removed_items import BACK, GONE
+from ebbtide.engine.removed_table import RemovedTable
+from ebbtide.engine.tables.row_counts import adopt_counts
+from ebbtide.state.runs import Ledger
 
 
 @dataclass(frozen=True)
@@ -36,40 +28,32 @@ class Buried:
     """It was set aside; whether the bin still has it, the bin knows."""
 
 
+@dataclass(frozen=True)
+class RestoredItem:
+    """When an item was restored, by which run, and until when it is held."""
+
+    since: datetime
+    run_id: int
+    until: datetime | None
+
+
 def outcome_folders(root: Path, ledger: Ledger, run_id: int) -> list[Path]:
     """List the folders of a run's outcomes: those whose attempt the ledger knows to be finished."""
     folder = run_folder(root, run_id)
-    return [
+    for wave, attempt in ledger.uncounted_attempts(run_id):
+        adopt_counts(folder.outcomes(wave, attempt))
+    found = [
         folder.outcomes(wave, attempt)
         for wave, attempts in ledger.wave_attempts(run_id).items()
         for attempt, finished in attempts
         if finished
     ]
-
-
-def finished_outcomes(root: Path, ledger: Ledger, target_uid: str) -> list[Path]:
-    """
-    List the folders of all finished attempts of a target's runs, in the order in which they happened.
-
-    That is the order of the runs' numbers: a restore makes every plan that was made before it stale.
-    """
-    return [
-        folder
-        for run in ledger.runs(target_uid)
-        if run.state in {RunState.APPLYING, RunState.SUCCEEDED, RunState.FAILED, RunState.APPROVED}
-        for folder in outcome_folders(root, ledger, run.run_id)
-    ]
-
-
-def write_buried(folder: RunFolder, outcomes: list[Path]) -> None:
-    """Keep in a run's folder which outcomes it took for granted: what comes later is not its concern."""
-    runs = folder.path.parent
-    names = [str(outcome.relative_to(runs)) for outcome in outcomes]
-    folder.buried_file.write_text(json.dumps(names), encoding="utf-8")
+    # Somebody has accepted that outcomes before this number may be missing.
+    return [place for place in found if place.is_dir()] if run_id < ledger.acceptance() else found
 
 
 def read_buried(folder: RunFolder) -> list[Path]:
-    """Give the outcomes that a run took for granted."""
+    """Give the outcomes that a plan of an earlier version of Ebbtide took for granted."""
     try:
         names = json.loads(folder.buried_file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as broken:
@@ -78,12 +62,11 @@ def read_buried(folder: RunFolder) -> list[Path]:
             why="which of its rows were gone when it was planned is unknown",
             fix="make a new plan",
         ) from broken
-    return [folder.path.parent / name for name in names]
-
-
-def buried(spark: SparkSession, root: Path, ledger: Ledger, target_uid: str) -> DataFrame:
-    """Give all items of a target that runs have deleted, as outcome rows."""
-    return _gone(spark, finished_outcomes(root, ledger, target_uid))
+    outcomes = [folder.path.parent / name for name in names]
+    for outcome in outcomes:
+        # What such a plan took for granted was written by an earlier version too, without row counts.
+        adopt_counts(outcome)
+    return outcomes
 
 
 def is_restore(outcomes: Path) -> bool:
@@ -91,39 +74,15 @@ def is_restore(outcomes: Path) -> bool:
     return RunFolder(outcomes.parent.parent).wanted.is_dir()
 
 
-def _gone(spark: SparkSession, outcomes: list[Path]) -> DataFrame:
-    """Give what was deleted or set aside, without what a later restore brought back."""
-    if not any(map(is_restore, outcomes)):
-        return OUTCOMES.read(spark, *outcomes).where(f.col("outcome").isin(GONE))
-    found = OUTCOMES.read(spark)
-    for back, folders in groupby(outcomes, is_restore):
-        rows = OUTCOMES.read(spark, *folders)
-        if back:
-            found = without(found, rows.where(f.col("outcome") == BACK))
-        else:
-            found = found.unionByName(rows.where(f.col("outcome").isin(GONE)))
-    return found
-
-
-def without_buried(items: DataFrame, outcomes: list[Path], most: int) -> DataFrame:
-    """Leave out the items that earlier runs deleted, which are not more than `most`."""
-    if not outcomes:
-        return items
-    gone = _gone(items.sparkSession, outcomes).select("hash")
-    # A few are sent to where the many are; shuffling those takes longer than all else.
-    return items.join(gone.hint("broadcast" if most <= FEW else "shuffle_hash"), "hash", "left_anti")
-
-
-def find_burial(root: Path, ledger: Ledger, target: str, address: str) -> Buried | None:
-    """Look one address up without Spark; the newest burial counts, unless it was restored since."""
-    for run in reversed([run for run in ledger.runs() if run.target == target]):
-        for folder in reversed(outcome_folders(root, ledger, run.run_id)):
-            wanted = (ds.field("address") == address) & ds.field("outcome").isin([*GONE, BACK])
-            rows = ds.dataset(folder, format="parquet", exclude_invalid_files=False).to_table(filter=wanted)
-            for row in rows.to_pylist():
-                if row["outcome"] == BACK:
-                    return None
-                # Spark's timestamps come without a zone; the session's is UTC.
-                since, recycled = row["at"].replace(tzinfo=UTC), row["outcome"] == Outcome.RECYCLED
-                return Buried(address, since, run.run_id, tuple(row["rules"]), recycled)
+def find_burial(root: Path, ledger: Ledger, target: str, address: str) -> Buried | RestoredItem | None:
+    """Look up without Spark what happened to one address last: it went, or was restored, or neither."""
+    target_uid = ledger.target_uid(target)
+    if target_uid is None:
+        return None
+    for row in RemovedTable(root, ledger, target_uid).find(address):
+        if row["outcome"] == BACK:
+            return RestoredItem(row["at"], row["run_id"], row["until"])
+        if row["outcome"] in GONE:
+            recycled = row["outcome"] == Outcome.RECYCLED
+            return Buried(address, row["at"], row["run_id"], tuple(row["rules"]), recycled)
     return None

@@ -7,9 +7,9 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from ebbtide.plan.decision import Decision
-from ebbtide.rules.instant import NEVER, to_micros
-from ebbtide.tables.contracts import DECISIONS
+from ebbtide.core.decision import Decision
+from ebbtide.core.instant import NEVER, to_micros
+from ebbtide.engine.tables.contracts import DECISIONS
 
 
 def decisions_at(standings: DataFrame, now: datetime | Column) -> DataFrame:

@@ -8,17 +8,16 @@ both, so that its cost follows what changed, and its decisions are those standin
 
 from __future__ import annotations
 
-import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ebbtide.errors import MetadataError
-from ebbtide.tables.contracts import STANDINGS
-from ebbtide.tables.session import FEW
+from ebbtide.core.errors import MetadataError
+from ebbtide.engine.spark.session import FEW
+from ebbtide.engine.tables.contracts import STANDINGS
+from ebbtide.engine.tables.row_counts import link_table
 
 TOUCHED = "touched"
 """A rule matches a reference to the item."""
@@ -51,9 +50,9 @@ class Layers:
             # Without what takes the place of its rows, a base would say what is no longer true.
             if layer is not None and not layer.is_dir():
                 raise MetadataError(f"standings {layer.name!r} are not there", fix="plan again with --full")
-        _link(self.base / f"kind={TOUCHED}", folder / "base" / f"kind={TOUCHED}")
+        link_table(self.base, folder / "base", below=f"kind={TOUCHED}/")
         if self.since is not None:
-            _link(self.since, folder / "since")
+            link_table(self.since, folder / "since")
         return layers_in(folder, self.since_rows)
 
 
@@ -68,15 +67,3 @@ def laid_over(earlier: DataFrame, changed: DataFrame, count: int, rows: DataFram
     # A few are sent to where the many are; shuffling those would take longer than all else.
     hashes = changed.select("world", "hash").hint("broadcast" if count <= FEW else "shuffle_hash")
     return earlier.join(hashes, ["world", "hash"], "left_anti").unionByName(rows)
-
-
-def _link(source: Path, folder: Path) -> None:
-    """Link a tree of Parquet files, or copy it where links cannot be made; a kind without rows has none."""
-    folder.mkdir(parents=True)
-    for file in source.rglob("*.parquet"):
-        name = folder / file.relative_to(source)
-        name.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(file, name)
-        except OSError:
-            shutil.copyfile(file, name)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ebbtide.errors import MetadataError, NotFound
-from ebbtide.plan.manifest import Manifest, manifest_from_json
+from ebbtide.core.errors import MetadataError, NotFound
+from ebbtide.core.manifest import Manifest, manifest_from_json
+from ebbtide.engine.tables.row_counts import adopt_counts
+
+OnStep = Callable[[str], None]
+"""Called after every durable step; tests crash there."""
+
+
+def no_step(step: str) -> None:
+    """Watch no steps."""
 
 
 @dataclass(frozen=True)
@@ -30,8 +37,13 @@ class RunFolder:
         return self.path / "standings"
 
     @property
+    def removed(self) -> Path:
+        """The removed items as the plan knew them: links to segments of the target's table."""
+        return self.path / "removed"
+
+    @property
     def buried_file(self) -> Path:
-        """Which outcomes of earlier runs the plan took for granted."""
+        """Which outcomes of earlier runs a plan of an earlier version of Ebbtide took for granted."""
         return self.path / "buried.json"
 
     @property
@@ -70,11 +82,20 @@ class RunFolder:
     def read_manifest(self) -> Manifest:
         """Read the plan's manifest; without one there is no plan."""
         try:
-            return manifest_from_json(self.manifest_file.read_text(encoding="utf-8"))
+            manifest = manifest_from_json(self.manifest_file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise NotFound(f"there is no plan {self.path.name}", fix="list them with 'ebb runs'") from None
         except (OSError, UnicodeDecodeError) as broken:
             raise MetadataError(f"{self.manifest_file} cannot be read: {broken}") from None
+        if not manifest.is_counted:
+            self._adopt(manifest)
+        return manifest
+
+    def _adopt(self, manifest: Manifest) -> None:
+        """Record the rows of tables that an earlier version wrote, so that its runs can still be read."""
+        adopt_counts(self.plan, manifest.summary.due.objects)
+        for table in (self.snapshot, self.standings / "base", self.standings / "since"):
+            adopt_counts(table)
 
 
 def run_folder(root: Path, run_id: int) -> RunFolder:
@@ -88,28 +109,3 @@ def scratch_folder(root: Path) -> Iterator[RunFolder]:
     (root / "runs").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="scratch-", dir=root / "runs") as place:
         yield RunFolder(Path(place))
-
-
-def make_durable(folder: Path) -> None:
-    """Force a folder and all its files to disk, so that a power cut cannot take back what we recorded."""
-    for place, _, names in os.walk(folder):
-        for name in names:
-            _sync(Path(place) / name, os.O_RDONLY)
-        _sync(Path(place), os.O_RDONLY | os.O_DIRECTORY)
-
-
-def write_durably(file: Path, text: str) -> None:
-    """Write a small file so that it is there whole or not at all."""
-    fresh = file.with_suffix(".tmp")
-    fresh.write_text(text, encoding="utf-8")
-    _sync(fresh, os.O_RDONLY)
-    fresh.replace(file)
-    _sync(file.parent, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def _sync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
@@ -12,49 +14,117 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ebbtide.engine.burials import BACK, GONE, is_restore, outcome_folders, read_buried
+from ebbtide.core.decision import Decision, HoldReason, Outcome
+from ebbtide.core.errors import MetadataError
+from ebbtide.core.instant import NEVER
+from ebbtide.core.manifest import Tally
+from ebbtide.engine.burials import is_restore, outcome_folders, read_buried
 from ebbtide.engine.layers import layers_in
 from ebbtide.engine.layout import RunFolder
-from ebbtide.errors import MetadataError
-from ebbtide.ledger.runs import Ledger
-from ebbtide.plan.decision import Decision, Outcome
-from ebbtide.plan.manifest import Tally
-from ebbtide.rules.instant import NEVER
+from ebbtide.engine.removed_items import BACK, GONE, Hold, held_by_restore, removed_in
+from ebbtide.engine.tables.digest import hash_addresses
+from ebbtide.engine.tables.row_counts import CHECKED, counted_files, counted_rows
+from ebbtide.state.runs import Ledger
 
 Row = dict[str, Any]
 _MOMENT = pa.timestamp("us", tz="UTC")
+_MODULUS = 2**64
 
 
 def stream_decisions(folder: RunFolder, decision: Decision | None = None) -> Iterator[Row]:
-    """Stream the decisions of a plan, all of them or one kind, however many there are."""
-    now = folder.read_manifest().now
+    """
+    Stream the decisions of a plan, all of them or one kind, however many there are.
+
+    What is due is compared with the table that an apply would delete by: its files before the first row, its
+    items after the last one.
+    """
+    manifest = folder.read_manifest()
+    now = manifest.now
     # What never ends has not ended, even at the end of time.
     ends = ds.field("deadline")
     due = (ends <= pa.scalar(now, _MOMENT)) & (ends < pa.scalar(NEVER, _MOMENT))
-    for kind, wanted in ((Decision.DUE, due), (Decision.HELD, ~due)):
-        if decision in (None, kind):
-            for row in _standings(folder, wanted):
-                row["decision"] = str(kind)
-                if kind is Decision.DUE:
-                    row["reason"] = row["held_by"] = None
-                yield row
+    removed = _removed(folder)
+    holds = {key: hold for key, hold in removed.holds.items() if hold[0] > now}
+    if decision in (None, Decision.DUE):
+        if counted_rows(folder.plan) != manifest.summary.due.objects:
+            raise _not_as_planned(folder)
+        shown = 0
+        for row in _standings(folder, due, removed.gone):
+            if row["hash"] not in holds:
+                shown += _fingerprint([row["hash"]], [row["address"]])
+                yield row | {"decision": str(Decision.DUE), "reason": None, "held_by": None}
+        if shown % _MODULUS != _planned(folder) % _MODULUS:
+            raise _not_as_planned(folder)
+    if decision in (None, Decision.HELD):
+        for row in _standings(folder, ~due, removed.gone):
+            yield _held(row, holds.get(row["hash"])) | {"decision": str(Decision.HELD)}
+        if holds:
+            keys = pa.array(list(holds), pa.int64())
+            for row in _standings(folder, due & ds.field("hash").isin(keys), removed.gone):
+                yield _held(row, holds[row["hash"]]) | {"decision": str(Decision.HELD)}
 
 
-def _standings(folder: RunFolder, wanted: pc.Expression) -> Iterator[Row]:
+def _planned(folder: RunFolder) -> int:
+    """Give the fingerprint of all items in the table of what would be deleted."""
+    batches = _batches(folder.plan, None, ["hash", "address"])
+    return sum(_fingerprint(*(column.to_pylist() for column in batch.columns)) for batch in batches)
+
+
+def _fingerprint(hashes: Sequence[int], addresses: Sequence[str]) -> int:
+    """Sum up items, each hashed to 64 bits, so that their order does not matter."""
+    items = (f"{key} {address}" for key, address in zip(hashes, addresses, strict=True))
+    return sum(hash_addresses(items).tolist())
+
+
+def _not_as_planned(folder: RunFolder) -> MetadataError:
+    return MetadataError(
+        f"the plan table of run {folder.run_id} does not contain the items that were decided",
+        why="an apply would stop as well: only what was planned and looked at may be deleted",
+        fix="make a new plan",
+    )
+
+
+def _held(row: Row, hold: Hold | None) -> Row:
+    """Hold a row that was restored, unless something else holds it for longer."""
+    if hold is None or hold[0] <= row["deadline"].replace(tzinfo=UTC):
+        return row
+    until, restore = hold
+    return row | {
+        "deadline": until.astimezone(UTC),
+        "reason": str(HoldReason.RESTORED),
+        "held_by": held_by_restore(restore),
+    }
+
+
+@dataclass(frozen=True)
+class _Removed:
+    """What a plan knew of removed items: the hashes of what was gone, and what was held by hash."""
+
+    gone: Any
+    holds: dict[int, Hold]
+
+
+def _removed(folder: RunFolder) -> _Removed:
+    # Only hashes are held in memory, eight bytes each, and the holds of what was restored lately.
+    if folder.removed.is_dir():
+        found = removed_in(folder.removed)
+        return _Removed(found.gone_hashes(), found.holds())
+    return _Removed(_buried(read_buried(folder)), {})
+
+
+def _standings(folder: RunFolder, wanted: pc.Expression, gone: Any) -> Iterator[Row]:
     """Stream the standings of a plan without those that were replaced or whose items are gone."""
     layers = layers_in(folder.standings)
-    # Only hashes are held in memory, eight bytes each: of what changed since the base, and of what is buried.
-    buried = _buried(read_buried(folder))
     since = [layers.since] if layers.since else []
     replaced = _hashes(since, None)
-    for layer, left_out in ((layers.base, np.union1d(buried, replaced)), *((part, buried) for part in since)):
+    for layer, left_out in ((layers.base, np.union1d(gone, replaced)), *((part, gone) for part in since)):
         for batch in _batches(layer, wanted, None):
             kept = ~np.isin(np.asarray(batch.column("hash")), left_out)
             yield from batch.filter(pa.array(kept)).to_pylist()
 
 
 def _buried(outcomes: Sequence[Path]) -> Any:
-    """Give the hashes of what was gone, without what a restore had brought back by then."""
+    """Give the hashes of what was gone for a plan of an earlier version of Ebbtide."""
     found = np.empty(0, np.int64)
     for back, folders in groupby(outcomes, is_restore):
         if back:
@@ -112,15 +182,13 @@ def _rows(folder: Path, wanted: pc.Expression | None, columns: list[str] | None 
 
 
 def _batches(folder: Path, wanted: pc.Expression | None, columns: list[str] | None) -> Iterator[Any]:
-    if not folder.is_dir():
-        raise MetadataError(f"{folder.name} is missing from the run's folder", fix="make a new plan")
-    files = sorted(str(file) for file in folder.rglob("*.parquet"))
+    files = [str(file) for file in counted_files(folder)]
     if not files:
         return
     try:
-        scanner = ds.dataset(files, format="parquet").scanner(
+        scanner = ds.dataset(files, format=CHECKED).scanner(
             columns=columns, filter=wanted, batch_size=8192, batch_readahead=2, fragment_readahead=1
         )
         yield from scanner.to_batches()
-    except pa.ArrowException as broken:
+    except (pa.ArrowException, OSError) as broken:
         raise MetadataError(f"{folder.name} cannot be read: {broken}", fix="make a new plan") from None

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ebbtide.engine.deleting import Attempt, refuse
-from ebbtide.errors import EbbtideError
-from ebbtide.plan.decision import Outcome
-from ebbtide.store.base import DeleteResult, MoveRequest, StoreSpec
-from ebbtide.store.opening import open_store
-from ebbtide.store.polite import polite_move
+from ebbtide.core.decision import Outcome
+from ebbtide.core.errors import EbbtideError
+from ebbtide.engine.actor import Attempt, refuse
+from ebbtide.storage.base import DeleteResult, MoveRequest, StoreSpec
+from ebbtide.storage.opening import open_store
+from ebbtide.storage.polite import polite_move
 
 _BACK = "an interrupted attempt had set it aside, and it was brought back: {}"
 _SILENT = "the store did not answer for this key"

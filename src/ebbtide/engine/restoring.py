@@ -7,8 +7,9 @@ it is unknown how far it got: it is finished by the next restore or plan of the 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -16,17 +17,20 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ebbtide.core.decision import RESTORE, Outcome
+from ebbtide.core.errors import EbbtideError, NotFound, SafetyStop, StalePlan
+from ebbtide.core.instant import Clock, days_after
+from ebbtide.core.manifest import Manifest, Tally
+from ebbtide.core.recycling import Label
 from ebbtide.engine.bins import Bin, BinItem
-from ebbtide.engine.freezing import OnStep, no_step
-from ebbtide.engine.layout import RunFolder, make_durable, run_folder
-from ebbtide.errors import EbbtideError, NotFound, SafetyStop, StalePlan
-from ebbtide.ledger.runs import Ledger, Run, RunState
-from ebbtide.plan.decision import RESTORE, Outcome
-from ebbtide.plan.manifest import Manifest, Tally
-from ebbtide.plan.recycling import Label
-from ebbtide.rules.instant import Clock
-from ebbtide.store.base import DeleteResult, MoveRequest
-from ebbtide.tables.digest import hash_addresses
+from ebbtide.engine.durability import make_durable
+from ebbtide.engine.layout import OnStep, RunFolder, no_step, run_folder
+from ebbtide.engine.newest_run import begin_run, check_newest_run
+from ebbtide.engine.removed_table import RemovedTable, fold_if_possible
+from ebbtide.engine.tables.digest import hash_addresses
+from ebbtide.engine.tables.row_counts import record_counts
+from ebbtide.state.runs import Ledger, RunState
+from ebbtide.storage.base import DeleteResult, MoveRequest
 
 PAGE = 1_000
 MOST_NAMED = 20
@@ -46,6 +50,7 @@ _OUTCOMES = pa.schema(
         ("at", pa.timestamp("us", tz="UTC")),
         ("wave", pa.int32()),
         ("attempt", pa.int32()),
+        ("until", pa.timestamp("us", tz="UTC")),
     ]
 )
 
@@ -53,8 +58,19 @@ BeforePage = Callable[[Sequence[BinItem], int], None]
 """Called with a page and the number of the run before anything of it is moved."""
 
 
-MovePage = Callable[[Sequence[BinItem]], Sequence[DeleteResult]]
-"""Moves a page's items to where they were: a result for each, in order, as of `Store.move`."""
+@dataclass(frozen=True)
+class Returned:
+    """What became of an item of the bin, and which item of the target it is now."""
+
+    result: DeleteResult
+    """As of `Store.move`."""
+    address: str
+    version: str | None = None
+    """The version that is in place now; None stands for every version."""
+
+
+MovePage = Callable[[Sequence[BinItem]], Sequence[Returned]]
+"""Moves a page's items to where they were: an answer for each, in order."""
 
 
 def nothing_before(page: Sequence[BinItem], run_id: int) -> None:
@@ -68,6 +84,13 @@ class RestoreChoice:
     folder: str | None = None
     items: tuple[str, ...] = ()
     """Keys or addresses; none means everything in the folder."""
+    days: int | None = None
+    """For how many days no run takes the items again; None is as long as the bin keeps them."""
+
+    def asked(self) -> str:
+        """Say what was asked for, for the ledger; an interrupted restore is finished by it."""
+        asked = {"folder": self.folder, "items": len(self.items) or "all", "days": self.days}
+        return json.dumps({"restore": asked})
 
 
 @dataclass(frozen=True)
@@ -77,6 +100,10 @@ class Restored:
     run_id: int
     outcomes: dict[str, Tally]
     troubles: tuple[str, ...]
+    held_until: datetime | None = None
+    """Until when no run takes any of them again; None if nothing came back or nothing is held."""
+    gone: int = 0
+    """How many items were asked for that a run had set aside, and the bin does not have any more."""
 
     @property
     def back(self) -> Tally:
@@ -86,7 +113,12 @@ class Restored:
     @property
     def left(self) -> int:
         """How many items are not."""
-        return sum(tally.objects for name, tally in self.outcomes.items() if name != Outcome.RESTORED)
+        back = Outcome.RESTORED
+        return self.gone + sum(tally.objects for name, tally in self.outcomes.items() if name != back)
+
+    def with_gone(self, reasons: Sequence[str]) -> Restored:
+        """Add items that the bin does not have any more, each with what became of it."""
+        return replace(self, troubles=(*self.troubles, *reasons)[:MOST_NAMED], gone=len(reasons))
 
 
 @dataclass(frozen=True)
@@ -101,60 +133,82 @@ class Restorer:
     """Moves a page's items back, and says of each what became of it."""
     before: BeforePage = nothing_before
     on_step: OnStep = no_step
+    _days: dict[str, int] = field(default_factory=dict)
+    """For how many days each folder of the bin keeps its items."""
 
     def restore(self, target: str, asked: str, items: Iterable[BinItem]) -> Restored:
-        """Bring items back, none over another content; `asked` says what was asked for, for the ledger."""
+        """Bring items back, none over another content; `asked` is as of `RestoreChoice.asked`."""
         self.finish_interrupted()
-        run_id = self.ledger.begin(target, self.bin.target_uid, RESTORE, asked, self.clock())
+        run_id = begin_run(self.root, self.ledger, target, self.bin.target_uid, RESTORE, asked, self.clock())
         folder = run_folder(self.root, run_id)
         folder.wanted.mkdir(parents=True)
         self.on_step("restore begun")
         for state in _WAY:
             self.ledger.move(run_id, state)
-        tallies: dict[str, Tally] = {}
-        troubles: list[str] = []
+        done = Restored(run_id, {}, ())
         try:
             for number, page in enumerate(_paged(items)):
                 _want(folder, number, page)
                 self.on_step(f"page {number} wanted")
-                for item, result in zip(page, self._move(folder, number, page), strict=True):
-                    _count(tallies, item, result)
-                    if result.outcome is not Outcome.RESTORED and len(troubles) < MOST_NAMED:
-                        troubles.append(f"{item.address}: {result.outcome} {result.reason}".rstrip())
+                done = _added(done, page, self._move(folder, number, page, days_asked(asked)))
         except EbbtideError as broken:
             self.ledger.move(run_id, RunState.FAILED, error=broken.what)
             raise
-        self._end(run_id, tallies)
-        return Restored(run_id, tallies, tuple(troubles))
+        self._end(run_id, done.outcomes)
+        return done
 
     def finish_interrupted(self) -> None:
         """Finish the page that a killed restore may have left half-way, and note that it was interrupted."""
-        for run in self.ledger.runs(self.bin.target_uid):
-            if run.collector != RESTORE or run.state not in _WAY:
+        check_newest_run(self.root, self.ledger)
+        for run in self.ledger.runs_in(self.bin.target_uid, *_WAY):
+            if run.collector != RESTORE:
                 continue
             folder = run_folder(self.root, run.run_id)
             done = {wave for wave, tries in self.ledger.wave_attempts(run.run_id).items() if tries[-1][1]}
             for number, page in _pages(folder):
                 if number not in done:
-                    list(self._move(folder, number, page))
+                    self._move(folder, number, page, days_asked(run.policy))
             for state in _WAY[_WAY.index(run.state) + 1 :]:
                 self.ledger.move(run.run_id, state)
             error = "it was interrupted; what it had begun is finished, restore the rest again"
             self.ledger.move(run.run_id, RunState.FAILED, error=error)
 
-    def _move(self, folder: RunFolder, number: int, page: Sequence[BinItem]) -> list[DeleteResult]:
+    def _move(
+        self, folder: RunFolder, number: int, page: Sequence[BinItem], days: int | None
+    ) -> list[_Outcome]:
         """Move one page's items and make durable what became of each."""
         self.before(page, folder.run_id)
         attempt = self.ledger.start_wave(folder.run_id, number)
-        results = [_settled(result) for result in self.moves(page)]
+        moved = [_settled(one) for one in self.moves(page)]
         self.on_step(f"page {number} moved")
+        now = self.clock()
+        done = [
+            _Outcome(one, self._held_until(item, days, now) if _is_back(one) else None)
+            for item, one in zip(page, moved, strict=True)
+        ]
         place = folder.outcomes(number, attempt)
         place.mkdir(parents=True, exist_ok=True)
-        pq.write_table(_outcomes(page, results, self.clock(), number, attempt), place / "part-0.parquet")
+        rows = _outcomes(page, done, now, number, attempt)
+        pq.write_table(rows, place / "part-0.parquet", write_page_checksum=True)
+        record_counts(place, len(page))
         make_durable(place)
         self.ledger.finish_wave(folder.run_id, number, attempt)
         self.on_step(f"page {number} finished")
-        return results
+        return done
+
+    def _held_until(self, item: BinItem, days: int | None, now: datetime) -> datetime | None:
+        """Return until when a restored item is held: as asked, or for as long as its folder keeps items."""
+        if days is None:
+            days = self._days_of(item.folder)
+        return days_after(now, days) if days else None
+
+    def _days_of(self, folder: str) -> int:
+        if folder not in self._days:
+            try:
+                self._days[folder] = self.bin.label(folder).days
+            except EbbtideError:
+                self._days[folder] = self.ledger.recycling_days(self.bin.target_uid) or 0
+        return self._days[folder]
 
     def _end(self, run_id: int, tallies: dict[str, Tally]) -> None:
         left = sum(tally.objects for name, tally in tallies.items() if name != Outcome.RESTORED)
@@ -163,12 +217,47 @@ class Restorer:
         else:
             self.ledger.move(run_id, RunState.SUCCEEDED)
         self.on_step("restore ended")
+        fold_if_possible(self.root, self.ledger, self.bin.target_uid, self.clock())
 
 
-def to_addresses(contents: Bin, page: Sequence[BinItem]) -> Sequence[DeleteResult]:
+@dataclass(frozen=True)
+class _Outcome:
+    """What became of an item, and until when it is held if it is back."""
+
+    returned: Returned
+    until: datetime | None
+
+    @property
+    def result(self) -> DeleteResult:
+        """What became of it."""
+        return self.returned.result
+
+
+def days_asked(asked: str) -> int | None:
+    """Read for how many days the items of a restore are held; an earlier version did not ask."""
+    try:
+        days = json.loads(asked)["restore"].get("days")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return days if isinstance(days, int) else None
+
+
+def to_addresses(contents: Bin, page: Sequence[BinItem]) -> Sequence[Returned]:
     """Move items to the addresses that they had, by the store's own moves."""
     requests = [MoveRequest(contents.place_of(one.folder, one.address), one.address) for one in page]
-    return contents.store.move(requests)
+    moved = contents.store.move(requests)
+    return [Returned(result, item.address) for item, result in zip(page, moved, strict=True)]
+
+
+def fate_outside_bin(table: RemovedTable, address: str) -> str | None:
+    """Say why the bin does not have an item that a run took away; None if no run did."""
+    for row in table.find(address):
+        if row["outcome"] == Outcome.RESTORED:
+            return f"already restored by run {row['run_id']}"
+        if row["outcome"] == Outcome.RECYCLED:
+            return f"gone from the bin, where run {row['run_id']} had set it aside"
+        return f"not in the bin: run {row['run_id']} left it {row['outcome']}"
+    return None
 
 
 def chosen_labels(contents: Bin, choice: RestoreChoice) -> list[Label]:
@@ -181,10 +270,9 @@ def chosen_labels(contents: Bin, choice: RestoreChoice) -> list[Label]:
     return contents.labels(lambda _broken: None)[::-1]
 
 
-def restored_since(ledger: Ledger, target_uid: str, run_id: int) -> Run | None:
-    """Find a restore on the target that began after a run did."""
-    later = [run for run in ledger.runs(target_uid) if run.collector == RESTORE and run.run_id > run_id]
-    return next((run for run in later if run.state is not RunState.ABANDONED), None)
+def restored_since(ledger: Ledger, target_uid: str, run_id: int) -> int | None:
+    """Return the number of a restore on the target that began after a run did."""
+    return ledger.later_run(target_uid, run_id, RESTORE)
 
 
 def check_not_restored_since(ledger: Ledger, manifest: Manifest) -> None:
@@ -197,7 +285,7 @@ def check_not_restored_since(ledger: Ledger, manifest: Manifest) -> None:
     later = restored_since(ledger, manifest.target_uid, manifest.run_id)
     if later is not None:
         raise StalePlan(
-            f"items of {manifest.target} were restored after this plan was made (run {later.run_id})",
+            f"items of {manifest.target} were restored after this plan was made (run {later})",
             why="it may take again what was just brought back",
             fix="make a new plan",
         )
@@ -209,7 +297,10 @@ def check_none_interrupted(ledger: Ledger, target_uid: str, whole: int | None) -
 
     To restore all of that very run (`whole`) is as good as to finish it.
     """
-    for run in ledger.runs(target_uid):
+    accepted = ledger.acceptance()
+    for run in ledger.interrupted_runs(target_uid):
+        if run.run_id < accepted:
+            continue
         attempts = ledger.wave_attempts(run.run_id).values()
         half = run.collector != RESTORE and any(not tries[-1][1] for tries in attempts)
         if half and run.run_id != whole and restored_since(ledger, target_uid, run.run_id) is None:
@@ -243,30 +334,46 @@ def _pages(folder: RunFolder) -> Iterator[tuple[int, list[BinItem]]]:
         yield int(file.stem.removeprefix("page-")), [BinItem(**row) for row in rows]
 
 
-def _settled(moved: DeleteResult) -> DeleteResult:
-    return replace(moved, outcome=Outcome.RESTORED) if moved.outcome is Outcome.DELETED else moved
+def _settled(one: Returned) -> Returned:
+    if one.result.outcome is not Outcome.DELETED:
+        return one
+    return replace(one, result=replace(one.result, outcome=Outcome.RESTORED))
 
 
-def _count(tallies: dict[str, Tally], item: BinItem, result: DeleteResult) -> None:
-    label = str(result.outcome)
-    known = tallies.get(label, Tally(label, 0, 0))
-    tallies[label] = Tally(label, known.objects + 1, known.bytes + item.size)
+def _is_back(one: Returned) -> bool:
+    return one.result.outcome is Outcome.RESTORED
+
+
+def _added(done: Restored, page: Sequence[BinItem], outcomes: Sequence[_Outcome]) -> Restored:
+    """Count a page."""
+    tallies, troubles, held = dict(done.outcomes), list(done.troubles), done.held_until
+    for item, one in zip(page, outcomes, strict=True):
+        label = str(one.result.outcome)
+        known = tallies.get(label, Tally(label, 0, 0))
+        tallies[label] = Tally(label, known.objects + 1, known.bytes + item.size)
+        if one.until is not None:
+            held = min(held or one.until, one.until)
+        if not _is_back(one.returned) and len(troubles) < MOST_NAMED:
+            troubles.append(f"{item.address}: {one.result.outcome} {one.result.reason}".rstrip())
+    return replace(done, outcomes=tallies, troubles=tuple(troubles), held_until=held)
 
 
 def _outcomes(
-    page: Sequence[BinItem], results: Sequence[DeleteResult], now: datetime, number: int, attempt: int
+    page: Sequence[BinItem], done: Sequence[_Outcome], now: datetime, number: int, attempt: int
 ) -> pa.Table:
     rows = len(page)
+    addresses = [one.returned.address for one in done]
     columns = {
-        "hash": pa.array(hash_addresses(one.address for one in page), pa.int64()),
-        "address": pa.array([one.address for one in page], pa.string()),
-        "version": pa.nulls(rows, pa.string()),
-        "outcome": pa.array([str(result.outcome) for result in results], pa.string()),
-        "reason": pa.array([result.reason for result in results], pa.string()),
+        "hash": pa.array(hash_addresses(addresses), pa.int64()),
+        "address": pa.array(addresses, pa.string()),
+        "version": pa.array([one.returned.version for one in done], pa.string()),
+        "outcome": pa.array([str(one.result.outcome) for one in done], pa.string()),
+        "reason": pa.array([one.result.reason for one in done], pa.string()),
         "rules": pa.array([[f"run {one.run}"] for one in page], pa.list_(pa.string())),
         "size": pa.array([one.size for one in page], pa.int64()),
         "at": pa.array([now] * rows, pa.timestamp("us", tz="UTC")),
         "wave": pa.array([number] * rows, pa.int32()),
         "attempt": pa.array([attempt] * rows, pa.int32()),
+        "until": pa.array([one.until for one in done], pa.timestamp("us", tz="UTC")),
     }
     return pa.table(columns, schema=_OUTCOMES)

@@ -9,15 +9,16 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from ebbtide.core.decision import Decision
+from ebbtide.core.instant import to_micros
+from ebbtide.core.manifest import Summary, Tally
 from ebbtide.engine.deciding import is_due
 from ebbtide.engine.layers import UNTOUCHED
-from ebbtide.plan.decision import Decision
-from ebbtide.plan.manifest import Summary, Tally
-from ebbtide.rules.instant import to_micros
 
 MOST_LABELS = 50
 """Longer tables are cut here, largest first."""
 
+_FREED = "freed"
 _AGES = (7, 30, 90, 180, 365, 730)
 
 
@@ -51,8 +52,14 @@ def count_standings(standings: DataFrame, now: datetime) -> Counts:
     )
 
 
-def summarize(counts: Counts, plan: DataFrame, now: datetime, known: int | None = None) -> Summary:
-    """Add to the counts what the plan is made up of; `known` is the target's size if somebody counted it."""
+def summarize(
+    counts: Counts, plan: DataFrame, now: datetime, known: int | None = None, frees: str = "true"
+) -> Summary:
+    """
+    Add to the counts what the plan is made up of.
+
+    `known` is the target's size if somebody counted it; `frees` tells which items give bytes back.
+    """
     touched = counts.due.objects + counts.held.objects
     labels = f.concat(
         _labels("rule", f.col("rules")),
@@ -60,6 +67,7 @@ def summarize(counts: Counts, plan: DataFrame, now: datetime, known: int | None 
         _labels("branch", f.col("branches")),
         _labels("age", f.array(_age(now).cast("string"))),
         _labels("collector", f.array("collector")),
+        _labels("frees", f.array_compact(f.array(f.when(f.expr(frees), f.lit(_FREED))))),
     )
     tallies = _tally(plan.select(f.explode(labels).alias("at"), "size")) if counts.due.objects else {}
     return Summary(
@@ -73,6 +81,7 @@ def summarize(counts: Counts, plan: DataFrame, now: datetime, known: int | None 
         by_age=_in_order(tallies.get("age", ())),
         held_by_reason=counts.by_reason[:MOST_LABELS],
         by_collector=tallies.get("collector", ()),
+        frees=next(iter(tallies.get("frees", ())), Tally(_FREED, 0, 0)),
     )
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from ebbtide.plan.manifest import Summary, Tally
-from ebbtide.report.format import count, human_bytes, percent
+from ebbtide.core.format import count, human_bytes, percent
+from ebbtide.core.manifest import Summary, Tally
+from ebbtide.core.words import Words
 from ebbtide.report.names import Name, name
-from ebbtide.report.words import Words
 
+T = TypeVar("T")
 AT_ONCE = 8
 """So many rows stand open; the rest unfolds."""
 
@@ -43,8 +45,8 @@ class Chart:
 
     @property
     def shown(self) -> tuple[Bar, ...]:
-        """The rows that stand open; a rest of one is not worth folding away."""
-        return self.bars if len(self.bars) <= AT_ONCE + 1 else self.bars[:AT_ONCE]
+        """The rows that stand open."""
+        return shown(self.bars)
 
     @property
     def folded(self) -> tuple[Bar, ...]:
@@ -56,10 +58,10 @@ def due_charts(summary: Summary, words: Words) -> tuple[Chart, ...]:
     """Draw what a plan does from four sides."""
     due = summary.due
     rules, branches = _bars(summary.by_rule, due), _bars(summary.by_branch, due)
-    prefixes = _bars((*summary.by_prefix, *_rest(summary.by_prefix, due)), due)
+    prefixes = _bars(summary.by_prefix, due, _rest(summary.by_prefix, due))
     ages = Chart("By age", "Age", f"Since each {words.item} was written.", _bars(summary.by_age, due))
     once = f"Each {words.item} counts once, under "
-    if words.has_branches:
+    if words.has_branches or summary.by_branch:
         shared = "An object counts under each {} it has, so the rows may add up to more than the plan."
         charts = (
             Chart("By rule", "Rule", shared.format("rule"), rules),
@@ -85,26 +87,34 @@ def held_chart(summary: Summary, words: Words) -> Chart:
     return Chart("By reason", "Reason", note, bars, both=True, counted=f"{words.item}s")
 
 
-def _bars(tallies: Sequence[Tally], whole: Tally) -> tuple[Bar, ...]:
-    most_bytes = max((tally.bytes for tally in tallies), default=0)
-    most_objects = max((tally.objects for tally in tallies), default=0)
+def _bars(tallies: Sequence[Tally], whole: Tally, rest: Sequence[Tally] = ()) -> tuple[Bar, ...]:
+    """Draw bars to the scale of the rows that stand open; what a cut table leaves out has no bar."""
+    open_rows = shown((*tallies, *rest))
+    scale = [tally for tally in open_rows if tally not in rest] or open_rows
+    most_bytes = max((tally.bytes for tally in scale), default=0)
+    most_objects = max((tally.objects for tally in scale), default=0)
     return tuple(
         Bar(
             label=name(tally.label),
             size=human_bytes(tally.bytes),
             objects=count(tally.objects),
             share=percent(tally.bytes, whole.bytes),
-            width=_width(tally.bytes, most_bytes),
-            objects_width=_width(tally.objects, most_objects),
+            width=0.0 if tally in rest else _width(tally.bytes, most_bytes),
+            objects_width=0.0 if tally in rest else _width(tally.objects, most_objects),
         )
-        for tally in tallies
+        for tally in (*tallies, *rest)
     )
+
+
+def shown(rows: tuple[T, ...]) -> tuple[T, ...]:
+    """Give the rows that stand open; a rest of one is not worth folding away."""
+    return rows if len(rows) <= AT_ONCE + 1 else rows[:AT_ONCE]
 
 
 def _width(value: int, most: int) -> float:
     if value <= 0 or most <= 0:
         return 0.0
-    return round(max(_SMALLEST, 100 * value / most), 2)
+    return round(min(100, max(_SMALLEST, 100 * value / most)), 2)
 
 
 def _rest(tallies: Sequence[Tally], due: Tally) -> tuple[Tally, ...]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ebbtide.plan.manifest import Summary, Tally
-from ebbtide.report.format import count, human_bytes, percent
+from ebbtide.core.decision import Outcome
+from ebbtide.core.format import count, human_bytes, percent
+from ebbtide.core.manifest import Summary, Tally
+from ebbtide.core.words import Words
 from ebbtide.report.results import Results
-from ebbtide.report.story import Headline, done_of
-from ebbtide.report.words import Words
+from ebbtide.report.story import Headline, done_of, tally_of
 
 
 @dataclass(frozen=True)
@@ -42,18 +43,24 @@ def figures(
     due, held = summary.due, summary.held
     taken = percent(due.objects, summary.known_objects)
     return (
-        _freed(due, head, outcomes, words),
+        _freed(summary, head, outcomes, words),
         Figure("held", "Held", human_bytes(held.bytes), f"{words.items(held.objects)} kept for a reason"),
         Figure("known", words.known, count(summary.known_objects), f"this plan takes {taken} of them"),
         _attention(head, found, words),
     )
 
 
-def _freed(due: Tally, head: Headline, outcomes: Mapping[str, Tally], words: Words) -> Figure:
+def _freed(summary: Summary, head: Headline, outcomes: Mapping[str, Tally], words: Words) -> Figure:
+    due = summary.due
     if not head.attempted:
-        return Figure("freed", words.would, human_bytes(due.bytes), words.items(due.objects), "sea")
+        label, size = words.would, summary.freed if words.frees_apart else due
+        label = "Would free" if words.frees_apart else label
+        return Figure("freed", label, human_bytes(size.bytes), words.items(due.objects), "sea")
     done = done_of(outcomes)
     note = f"{words.items(done.objects)} of {count(due.objects)} planned"
+    if words.frees_apart:
+        freed = tally_of(outcomes, Outcome.DELETED)
+        return Figure("freed", "Freed", human_bytes(freed.bytes), note, "sea")
     return Figure("freed", words.did, human_bytes(done.bytes), note, "sea")
 
 

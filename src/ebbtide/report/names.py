@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ebbtide.report.format import printable, shorten
+from ebbtide.core.format import printable, shorten
 
 LONGEST = 96
 """A longer name is cut in its middle; the page unfolds it whole."""

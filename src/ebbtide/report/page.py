@@ -12,16 +12,18 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ebbtide import __version__
-from ebbtide.ledger.runs import RunState
-from ebbtide.plan.manifest import Manifest, Tally
+from ebbtide.core.format import count, moment, numbers, plural, printable
+from ebbtide.core.manifest import Manifest, Tally
+from ebbtide.core.words import Words
 from ebbtide.report.bars import due_charts, held_chart
 from ebbtide.report.figures import figures, tide
-from ebbtide.report.format import count, moment, plural, printable
 from ebbtide.report.names import Name, name
+from ebbtide.report.provenance import provenance
 from ebbtide.report.results import results
 from ebbtide.report.samples import Row, decision_row, example_path, trouble_row
 from ebbtide.report.story import headline, next_steps
-from ebbtide.report.words import Words, words_of
+from ebbtide.state.runs import RunState
+from ebbtide.targets.kinds import words_of
 
 _LONG_POLICY = 60
 """A policy of more lines stands folded."""
@@ -42,7 +44,8 @@ class ReportData:
 
 def render(data: ReportData) -> str:
     """Make the page; every name in it is escaped, for keys and branches are named by strangers."""
-    return _templates().get_template("page.html.j2").render(_view(data))
+    with numbers(plain=False):
+        return _templates().get_template("page.html.j2").render(_view(data))
 
 
 @cache
@@ -71,10 +74,11 @@ def _view(data: ReportData) -> dict[str, Any]:
         "target": name(manifest.target),
         "head": head,
         "words": words,
-        "facts": _facts(manifest, words),
+        "facts": _facts(data, words),
         "plan_hash": manifest.plan_hash,
         "failure": _failure(data),
-        "breaker": [printable(reason) for reason in manifest.breaker],
+        # A run that has ended well needs no advice on whether to apply it.
+        "breaker": [printable(r) for r in manifest.breaker if data.state != RunState.SUCCEEDED],
         "warnings": [printable(warning) for warning in manifest.warnings],
         "figures": figures(summary, head, found, data.outcomes, words),
         "tide": tide(summary, words, attempted=head.attempted),
@@ -96,10 +100,12 @@ def _view(data: ReportData) -> dict[str, Any]:
     }
 
 
-def _facts(manifest: Manifest, words: Words) -> list[tuple[str, Name]]:
+def _facts(data: ReportData, words: Words) -> list[tuple[str, Name]]:
+    manifest = data.manifest
     facts = [
         ("Policy time", name(moment(manifest.now))),
         ("Plan made", name(moment(manifest.made_at))),
+        *((term, name(text)) for term, text in provenance(data.events)),
     ]
     # A bucket is its own namespace.
     return [*facts, ("Namespace", name(manifest.namespace))] if words.has_branches else facts

@@ -5,45 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ebbtide.ledger.runs import RunState
-from ebbtide.plan.decision import Outcome
-from ebbtide.plan.manifest import Tally
-from ebbtide.report.format import count, human_bytes, plural, printable
+from ebbtide.core.decision import Outcome
+from ebbtide.core.format import count, human_bytes, plural, printable
+from ebbtide.core.manifest import Tally
+from ebbtide.core.words import Words
 from ebbtide.report.story import tally_of
-from ebbtide.report.words import LAKE, LAKE_WITH_BIN, REGISTRY, Words
+from ebbtide.state.runs import RunState
 
-_MEANINGS: Mapping[str, str] = {
-    Outcome.DELETED: "Gone, and its space is free.",
-    Outcome.RECYCLED: "Set aside in the recycle bin; 'ebb restore' brings it back until its days are over.",
-    Outcome.ABSENT: "Was already gone when its turn came. Nothing to do.",
-    Outcome.CHANGED: "Needed or rewritten since the plan was made, so it was left alone.",
-    Outcome.DENIED: "The store refused for want of permission. Still there; grant it, then apply again.",
-    Outcome.FAILED: "The store failed, even after retries. Still there; apply again.",
-    Outcome.NOT_REACHED: "Not tried, because others had failed. Still there; apply again.",
-}
-_IN_BUCKETS: Mapping[str, str] = {
-    Outcome.DELETED: "Done as planned: ended, moved or aborted.",
-    Outcome.RECYCLED: "Set aside in the recycle bin; 'ebb restore' brings it back until its days are over.",
-    Outcome.ABSENT: "Was done or gone already when its turn came. Nothing to do.",
-    Outcome.CHANGED: "Not what it was when the plan was made, so it was left alone.",
-    Outcome.DENIED: "Refused: it is not permitted, or cannot be done. As it was; see its reason.",
-    Outcome.FAILED: "The store failed, even after retries. As it was; apply again.",
-    Outcome.NOT_REACHED: "Not tried, because others had failed. As it was; apply again.",
-}
-_IN_REGISTRIES: Mapping[str, str] = {
-    Outcome.DELETED: "Gone for good: nothing of it is in the recycle bin.",
-    Outcome.RECYCLED: "Set aside in the recycle bin; 'ebb restore' brings it back until its days are over.",
-    Outcome.ABSENT: "Was gone already when its turn came. Nothing to do.",
-    Outcome.CHANGED: "Needed again, or not what it was when the plan was made, so it was left alone.",
-    Outcome.DENIED: "Refused: it is not permitted, or the registry cannot do it. As it was; see its reason.",
-    Outcome.FAILED: "The registry failed, even after retries. Apply again.",
-    Outcome.NOT_REACHED: "Not tried, because the registry had failed at others. As it was; apply again.",
-}
-_RARE = {Outcome.RECYCLED, Outcome.RESTORED, Outcome.TAKEN}
+_RARE = {Outcome.RECYCLED, Outcome.HIDDEN, Outcome.MOVED, Outcome.RESTORED, Outcome.TAKEN}
 """What most runs cannot come to: shown only where it did."""
 _TONES: Mapping[str, str] = {
     Outcome.DELETED: "good",
     Outcome.RECYCLED: "good",
+    Outcome.HIDDEN: "good",
+    Outcome.MOVED: "good",
     Outcome.DENIED: "bad",
     Outcome.FAILED: "bad",
     Outcome.NOT_REACHED: "bad",
@@ -78,9 +53,8 @@ def results(state: str, due: Tally, outcomes: Mapping[str, Tally], words: Words)
     labels += [label for label in outcomes if label not in labels]
     recorded = sum(tally.objects for tally in outcomes.values())
     text, tone = _sum(state, due.objects, recorded, words)
-    meanings = {LAKE: _MEANINGS, LAKE_WITH_BIN: _MEANINGS, REGISTRY: _IN_REGISTRIES}.get(words, _IN_BUCKETS)
     return Results(
-        rows=tuple(_row(label, tally_of(outcomes, label), meanings) for label in labels),
+        rows=tuple(_row(label, tally_of(outcomes, label), words.meanings) for label in labels),
         sum_text=text,
         sum_tone=tone,
         attention=sum(tally_of(outcomes, outcome).objects for outcome in Outcome if not outcome.is_final),

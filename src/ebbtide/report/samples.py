@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 
-from ebbtide.plan.decision import Decision
-from ebbtide.report.format import human_bytes, moment
+from ebbtide.core.decision import Decision
+from ebbtide.core.format import human_bytes, moment
 from ebbtide.report.names import Name, name, names
 
 Row = Mapping[str, object]
@@ -75,8 +75,9 @@ def _place(row: Row) -> Name:
     if not isinstance(task, Mapping):
         return name(row.get("address"))
     goal = f" to {task['goal']}" if task.get("goal") else ""
-    doing = f"{task.get('action')}{goal}, " if row.get("decision") != Decision.HELD else ""
-    return name(f"{doing}version {task.get('version')}")
+    doing = f"{task.get('action')}{goal}" if row.get("decision") != Decision.HELD else ""
+    version = f"version {task['version']}" if task.get("version") else ""
+    return name(", ".join(part for part in (doing, version) if part) or row.get("address"))
 
 
 def example_path(*samples: Sequence[Row]) -> str | None:

@@ -6,11 +6,12 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ebbtide.ledger.runs import RunState
-from ebbtide.plan.decision import DELETED_REPOSITORY, Outcome
-from ebbtide.plan.manifest import Manifest, Summary, Tally
-from ebbtide.report.format import count, human_bytes, printable
-from ebbtide.report.words import Words, words_of
+from ebbtide.core.decision import DELETED_REPOSITORY, Outcome
+from ebbtide.core.format import count, human_bytes, printable
+from ebbtide.core.manifest import Manifest, Summary, Tally
+from ebbtide.core.words import Words
+from ebbtide.state.runs import RunState
+from ebbtide.targets.kinds import words_of
 
 _NOT_ATTEMPTED = {RunState.PLANNING, RunState.PLANNED, RunState.APPROVED, RunState.ABANDONED}
 _TONES: Mapping[str, str] = {RunState.SUCCEEDED: "good", RunState.FAILED: "bad", RunState.APPLYING: "busy"}
@@ -45,7 +46,10 @@ def _after(state: str, due: Tally, outcomes: Mapping[str, Tally], words: Words) 
     done = done_of(outcomes)
     if state == RunState.SUCCEEDED:
         nothing = f"Nothing was due, and nothing was {words.acted}."
-        return f"{words.did} {words.amount(done)}." if due.objects else nothing
+        freed = (
+            f", freed {human_bytes(tally_of(outcomes, Outcome.DELETED).bytes)}" if words.frees_apart else ""
+        )
+        return f"{words.did} {words.amount(done)}{freed}." if due.objects else nothing
     planned = words.items(due.objects, "planned")
     freed = f"{words.did} {human_bytes(done.bytes)}, {count(done.objects)} of {planned}"
     left = sum(tally_of(outcomes, outcome).objects for outcome in Outcome if not outcome.is_final)
@@ -82,18 +86,20 @@ def next_steps(manifest: Manifest, state: str, *, path: str | None) -> tuple[Ste
         return Step(apply, "finish the run; what is done is not done twice"), *why
     if state in {RunState.PLANNED, RunState.APPROVED} and manifest.summary.due.objects:
         caution = "only if the breaker's reason is understood and right: " if manifest.breaker else ""
-        is_lake = words_of(manifest).has_branches
+        has_references = words_of(manifest).has_references
         verb = "set this aside" if manifest.recycling else "delete this"
         purpose = f"{verb}, after checking again that nothing needs it"
-        purpose = purpose if is_lake else "do this, after checking again that each item is as it was planned"
+        purpose = (
+            purpose if has_references else "do this, after checking again that each item is as it was planned"
+        )
         delete = Step(apply, caution + purpose)
         return Step(f"ebb plan show {run} --all", "every row of this plan"), *why, delete
     return *why, Step(f"ebb plan {target}{' --deleted' if is_deleted else ''}", "see what is due by now")
 
 
 def done_of(outcomes: Mapping[str, Tally]) -> Tally:
-    """Give what a run did as planned: what it deleted, or set aside."""
-    parts = [tally_of(outcomes, outcome) for outcome in (Outcome.DELETED, Outcome.RECYCLED)]
+    """Give what a run did as planned: what it deleted, hid, moved or set aside."""
+    parts = [tally_of(outcomes, outcome) for outcome in Outcome if outcome.is_done]
     return Tally("done", sum(part.objects for part in parts), sum(part.bytes for part in parts))
 
 

@@ -7,11 +7,11 @@ import pytest
 from sqlalchemy import create_engine, text
 from tests.unit.s3.refused import rule
 
-from ebbtide.bucket.names import bucket_url
-from ebbtide.bucket.rulebook import BucketRules
-from ebbtide.errors import BadInput, EnvironmentProblem, NotFound
-from ebbtide.ledger.runs import Ledger
-from ebbtide.rules.s3.reading import read_configuration
+from ebbtide.core.errors import BadInput, EnvironmentProblem, NotFound
+from ebbtide.state.runs import Ledger
+from ebbtide.targets.s3.names import bucket_url
+from ebbtide.targets.s3.rulebook import BucketRules
+from ebbtide.targets.s3.rules.document import read_configuration
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ON = read_configuration([rule(ID="on"), rule(ID="off", Status="Disabled")])

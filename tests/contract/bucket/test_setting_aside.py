@@ -11,10 +11,10 @@ import pytest
 from tests.services.bucket_plan import ROWS, PlannedBucket, planned_bucket
 from tests.services.seaweed import S3Server, fresh_bucket
 
-from ebbtide.bucket.acting import BucketActor
-from ebbtide.bucket.model import Versioning
-from ebbtide.bucket.recycling import BucketRecycler
-from ebbtide.engine.deleting import Attempt, DeleteOptions
+from ebbtide.engine.actor import Attempt, DeleteOptions
+from ebbtide.targets.s3.acting import BucketActor
+from ebbtide.targets.s3.model import Versioning
+from ebbtide.targets.s3.recycling import BucketRecycler
 
 PLACE = "ebbtide-recycle/000001-x/items/"
 

@@ -10,19 +10,19 @@ import pytest
 from tests.services.bucket_plan import PlannedBucket, planned_bucket
 from tests.services.seaweed import S3Server, fresh_bucket
 
-from ebbtide.bucket.bin_place import BIN_ROOT
-from ebbtide.bucket.model import Versioning
-from ebbtide.bucket.restoring import bucket_bin, bucket_restorer, restore_bucket
-from ebbtide.bucket.rulebook import BucketRules
-from ebbtide.bucket.shop import BucketShop
-from ebbtide.bucket.version_bin import VERSIONS, Kept, VersionKeeper
 from ebbtide.cli.main import run
+from ebbtide.core.errors import BadInput
+from ebbtide.core.instant import system_clock
+from ebbtide.core.recycling import Label
 from ebbtide.engine.bins import items_of
 from ebbtide.engine.restoring import RestoreChoice
-from ebbtide.errors import BadInput
-from ebbtide.ledger.runs import Ledger
-from ebbtide.plan.recycling import Label
-from ebbtide.rules.instant import system_clock
+from ebbtide.state.runs import Ledger
+from ebbtide.targets.s3.bin_place import BIN_ROOT
+from ebbtide.targets.s3.model import Versioning
+from ebbtide.targets.s3.restoring import bucket_bin, bucket_restorer, restore_bucket
+from ebbtide.targets.s3.rulebook import BucketRules
+from ebbtide.targets.s3.shop import BucketShop
+from ebbtide.targets.s3.version_bin import VERSIONS, Kept, VersionKeeper
 
 FOLDER = "000001-0123456789ab"
 

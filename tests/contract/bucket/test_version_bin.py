@@ -12,14 +12,14 @@ from tests.services.bucket_plan import ROWS, Listed, PlannedBucket, planned_buck
 from tests.services.flaky_proxy import error, flaky_proxy
 from tests.services.seaweed import S3Server, fresh_bucket
 
-from ebbtide.bucket.acting import BucketActor
-from ebbtide.bucket.actions.deleter import BucketDeleter
-from ebbtide.bucket.model import Versioning
-from ebbtide.bucket.version_bin import Kept, VersionKeeper, kept_of
-from ebbtide.bucket.version_recycling import VersionBinDeleter, VersionRecycler
-from ebbtide.engine.deleting import Attempt, DeleteOptions
-from ebbtide.plan.decision import Outcome
-from ebbtide.store.base import StoreSpec
+from ebbtide.core.decision import Outcome
+from ebbtide.engine.actor import Attempt, DeleteOptions
+from ebbtide.storage.base import StoreSpec
+from ebbtide.targets.s3.acting import BucketActor
+from ebbtide.targets.s3.actions.deleter import BucketDeleter
+from ebbtide.targets.s3.model import Versioning
+from ebbtide.targets.s3.version_bin import Kept, VersionKeeper, kept_of
+from ebbtide.targets.s3.version_recycling import VersionBinDeleter, VersionRecycler
 
 PLACE = "ebbtide-recycle/000001-x/items/"
 

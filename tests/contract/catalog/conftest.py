@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 
-from ebbtide.lake.catalog.catalog import Catalog
+from ebbtide.targets.lake.catalog.catalog import Catalog
 
 
 class ManualClock:

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from ebbtide.errors import BadInput, MetadataError, Refused
-from ebbtide.lake.catalog.ranges import COMMITTED, ENTRIES, metadata_key, read_metarange
-from ebbtide.store.base import DeleteRequest
+from ebbtide.core.errors import BadInput, MetadataError, Refused
+from ebbtide.storage.base import DeleteRequest
+from ebbtide.targets.lake.catalog.ranges import COMMITTED, ENTRIES, metadata_key, read_metarange
 
 
 def _upload(catalog, *keys, branch="main"):

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from ebbtide.errors import AlreadyExists, NotFound, Refused
-from ebbtide.lake.catalog import committing, history
-from ebbtide.lake.catalog.ranges import COMMITTED, STAGED, read_metarange, read_range
+from ebbtide.core.errors import AlreadyExists, NotFound, Refused
+from ebbtide.targets.lake.catalog import committing, history
+from ebbtide.targets.lake.catalog.ranges import COMMITTED, STAGED, read_metarange, read_range
 
 
 def _keys(catalog, ref):

@@ -11,8 +11,8 @@ from tests.services.fault_plan import PRESETS
 from tests.services.numbered import number_addresses
 from tests.services.seaweed import S3Server, fresh_bucket
 
-from ebbtide.errors import EbbtideError
-from ebbtide.lake.catalog.catalog import Catalog
+from ebbtide.core.errors import EbbtideError
+from ebbtide.targets.lake.catalog.catalog import Catalog
 
 KEYS = [f"k{number}" for number in range(5)]
 

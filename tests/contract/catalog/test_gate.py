@@ -6,11 +6,11 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
-from ebbtide.errors import Busy, NotFound, ObjectGone
-from ebbtide.lake.catalog import gates
-from ebbtide.lake.catalog.graveyard import Burial
-from ebbtide.lake.catalog.ranges import ENTRIES
-from ebbtide.store.base import DeleteRequest
+from ebbtide.core.errors import Busy, NotFound, ObjectGone
+from ebbtide.storage.base import DeleteRequest
+from ebbtide.targets.lake.catalog import gates
+from ebbtide.targets.lake.catalog.graveyard import Burial
+from ebbtide.targets.lake.catalog.ranges import ENTRIES
 
 
 def _import(catalog):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ebbtide.errors import Refused
+from ebbtide.core.errors import Refused
 
 SAME = [f"same{i:03d}" for i in range(60)]
 

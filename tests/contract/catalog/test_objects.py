@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ebbtide.errors import AddressError, BadInput, LiveObjectMissing, NotFound, ObjectGone, Refused
-from ebbtide.lake.catalog.graveyard import Burial
-from ebbtide.store.base import DeleteRequest
+from ebbtide.core.errors import AddressError, BadInput, LiveObjectMissing, NotFound, ObjectGone, Refused
+from ebbtide.storage.base import DeleteRequest
+from ebbtide.targets.lake.catalog.graveyard import Burial
 
 
 def _keys(catalog, ref="main", prefix=""):

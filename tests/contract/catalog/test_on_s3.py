@@ -2,9 +2,9 @@
 
 import pytest
 
-from ebbtide.errors import LiveObjectMissing
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.store.base import DeleteRequest
+from ebbtide.core.errors import LiveObjectMissing, Refused
+from ebbtide.storage.base import DeleteRequest
+from ebbtide.targets.lake.catalog.catalog import Catalog
 
 
 def test_a_repository_lives_in_a_bucket_as_in_a_folder(s3_server, bucket, tmp_path):
@@ -27,3 +27,18 @@ def test_a_repository_lives_in_a_bucket_as_in_a_folder(s3_server, bucket, tmp_pa
     with pytest.raises(LiveObjectMissing, match=copied.address):
         catalog.read("lake", "main", "copied")
     catalog.close()
+
+
+@pytest.mark.parametrize("place", ["/lake", "/lake/inner", ""])
+def test_a_second_catalog_is_refused_in_a_bucket(s3_server, bucket, tmp_path, place):
+    """A prefix that is, holds or lies in another catalog's lake is refused, whatever the server is called."""
+    first = Catalog(f"sqlite:///{tmp_path}/first.db", store_options=s3_server.options)
+    first.create_repository("lake", f"s3://{bucket}/lake")
+    alias = s3_server.options | {"endpoint": s3_server.endpoint.replace("127.0.0.1", "localhost")}
+    second = Catalog(f"sqlite:///{tmp_path}/second.db", store_options=alias)
+
+    with pytest.raises(Refused, match="namespace of repository 'lake'"):
+        second.create_repository("mine", f"s3://{bucket}{place}")
+    first.check_identity("lake")
+    first.close()
+    second.close()

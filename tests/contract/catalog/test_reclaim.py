@@ -6,13 +6,13 @@ import pyarrow as pa
 import pytest
 import sqlalchemy
 
-from ebbtide.errors import LiveObjectMissing, ObjectGone, Refused
-from ebbtide.lake.catalog import committing, needs, reclaim
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.catalog.ranges import ENTRIES
-from ebbtide.lake.reaper.reaping import Reaped, Reaper, ReapOptions
-from ebbtide.plan.decision import Outcome
-from ebbtide.store.base import DeleteResult
+from ebbtide.core.decision import Outcome
+from ebbtide.core.errors import LiveObjectMissing, ObjectGone, Refused
+from ebbtide.storage.base import DeleteResult
+from ebbtide.targets.lake.catalog import committing, needs, reclaim
+from ebbtide.targets.lake.catalog.catalog import Catalog
+from ebbtide.targets.lake.catalog.ranges import ENTRIES
+from ebbtide.targets.lake.reaper.reaping import Reaped, Reaper, ReapOptions
 
 NO_GRACE = ReapOptions(grace=timedelta(0))
 
@@ -537,7 +537,7 @@ def test_a_catalog_of_version_1_is_brought_along(catalog, open_catalog, database
 
     assert {"deleted": 1} == done.outcomes
     assert {held, lost, shared, fresh} <= stored(migrated)
-    assert [2] == _versions(migrated)[-1:]
+    assert [3] == _versions(migrated)[-1:]
 
 
 def test_what_a_crashed_commit_shared_before_the_migration_stays(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ebbtide.errors import AlreadyExists, BadInput, NotFound, Refused
+from ebbtide.core.errors import AlreadyExists, BadInput, NotFound, Refused
 
 
 def _commit(catalog, key, branch="main"):

@@ -3,7 +3,8 @@
 import pytest
 import sqlalchemy
 
-from ebbtide.errors import AlreadyExists, BadInput, EnvironmentProblem, NotFound, Refused
+from ebbtide.core.errors import AlreadyExists, BadInput, EnvironmentProblem, NotFound, Refused
+from ebbtide.storage.base import DeleteRequest
 
 
 def test_a_new_repository_has_its_default_branch_and_one_empty_commit(catalog):
@@ -69,6 +70,8 @@ def test_delete_forgets_everything_but_the_objects(catalog):
     with pytest.raises(NotFound, match="no repository 'lake'"):
         catalog.branches("lake")
     assert store.read(entry.address) == b"1"
+    for batch in list(store.list()):
+        store.delete([DeleteRequest(key) for key in batch["key"].to_pylist()])
     catalog.forget_retired(gone.uid)
     catalog.create_repository("lake", namespace)
     assert (

@@ -8,9 +8,9 @@ from datetime import timedelta
 import pyarrow as pa
 import pytest
 
-from ebbtide.errors import AlreadyExists, Busy, NotFound, Refused
-from ebbtide.lake.catalog.model import Entry, RetiredRepository
-from ebbtide.lake.catalog.ranges import ENTRIES
+from ebbtide.core.errors import AlreadyExists, Busy, NotFound, Refused
+from ebbtide.targets.lake.catalog.model import Entry, RetiredRepository
+from ebbtide.targets.lake.catalog.ranges import ENTRIES
 
 
 def test_a_deleted_repository_is_remembered(catalog, clock, open_catalog):
@@ -66,6 +66,7 @@ def test_a_namespace_waits_for_its_collection(catalog, tmp_path, namespace):
     gone = catalog.delete_repository("lake")
     with pytest.raises(Refused, match=r"still to be collected.*ebb plan lake:lake --deleted") as refused:
         catalog.create_repository("other", str(tmp_path / namespace))
+    catalog.release(gone.uid)
     catalog.forget_retired(gone.uid)
 
     made = catalog.create_repository("other", str(tmp_path / namespace))

@@ -1,7 +1,7 @@
 """Snapshots and "GC commits": everything that can reach an object, from one moment."""
 
-from ebbtide.lake.catalog import refs, staging
-from ebbtide.lake.catalog.ranges import STAGED, read_metarange, read_range
+from ebbtide.targets.lake.catalog import refs, staging
+from ebbtide.targets.lake.catalog.ranges import STAGED, read_metarange, read_range
 
 
 def _addresses(catalog, staged):

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from ebbtide.errors import NotFound, Refused
-from ebbtide.lake.catalog import tokens
+from ebbtide.core.errors import NotFound, Refused
+from ebbtide.targets.lake.catalog import tokens
 
 
 @pytest.fixture

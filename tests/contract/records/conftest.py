@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import create_engine
 
-from ebbtide.registry.records.records import ImageRecords
-from ebbtide.registry.records.tables import metadata
-from ebbtide.rules.instant import parse_instant
+from ebbtide.core.instant import parse_instant
+from ebbtide.targets.oci.records.records import ImageRecords
+from ebbtide.targets.oci.records.tables import metadata
 
 
 class Watch:

@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import create_engine, select, text
 
-from ebbtide.errors import BadInput, EnvironmentProblem, NotFound, Refused
-from ebbtide.registry.model import Quarantine, QuarantineState
-from ebbtide.registry.records.marking import (
+from ebbtide.core.errors import BadInput, EnvironmentProblem, NotFound, Refused
+from ebbtide.core.instant import NEVER, parse_instant
+from ebbtide.targets.oci.model import Quarantine, QuarantineState
+from ebbtide.targets.oci.policies.policy import RELEASED, Assigned, Period, Policy, Unit
+from ebbtide.targets.oci.records.marking import (
     assigning,
     deleting_by,
     pinning,
@@ -18,12 +20,9 @@ from ebbtide.registry.records.marking import (
     renewing,
     unpinning,
 )
-from ebbtide.registry.records.model import Mark, Target
-from ebbtide.registry.records.records import ImageRecords
-from ebbtide.registry.records.tables import metadata
-from ebbtide.rules.images.period import Period, Unit
-from ebbtide.rules.images.policy import RELEASED, Assigned, Policy
-from ebbtide.rules.instant import NEVER, parse_instant
+from ebbtide.targets.oci.records.model import Mark, Target
+from ebbtide.targets.oci.records.records import ImageRecords
+from ebbtide.targets.oci.records.tables import metadata
 
 UID = "0" * 32
 DIGEST = f"sha256:{1:064x}"

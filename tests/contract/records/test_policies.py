@@ -8,12 +8,10 @@ import pytest
 from sqlalchemy import create_engine, text
 from tests.contract.records.test_marks import UID, rows
 
-from ebbtide.errors import AlreadyExists, BadInput, EnvironmentProblem, MetadataError, NotFound, Refused
-from ebbtide.registry.records.records import ImageRecords
-from ebbtide.rules.images.period import Period, Unit
-from ebbtide.rules.images.policies import Policies
-from ebbtide.rules.images.policy import Policy
-from ebbtide.rules.images.reading import read_policies
+from ebbtide.core.errors import AlreadyExists, BadInput, EnvironmentProblem, MetadataError, NotFound, Refused
+from ebbtide.targets.oci.policies.document import read_policies
+from ebbtide.targets.oci.policies.policy import Period, Policies, Policy, Unit
+from ebbtide.targets.oci.records.records import ImageRecords
 
 PROD = Policy("Prod", Period(6, Unit.MONTHS), can_delete_prior=False)
 DOCUMENT = read_policies(
@@ -180,6 +178,23 @@ def test_damaged_policies_stop_everything(records, url):
     engine.dispose()
     with pytest.raises(MetadataError, match="cannot be read"):
         records.policies(UID)
+
+
+def test_policies_that_cannot_be_read_can_be_replaced(records, url):
+    """A pattern that only an earlier version accepted stops changes, but not a whole new document."""
+    records.save_policies(UID, DOCUMENT, "teja")
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        old = connection.execute(text("SELECT policies FROM image_registries")).scalar_one()
+        values = {"new": old.replace('"v.*"', '"v(?!1).*"')}
+        connection.execute(text("UPDATE image_registries SET policies = :new"), values)
+    engine.dispose()
+    with pytest.raises(MetadataError, match="ebb image policy load"):
+        records.put_policy(UID, PROD, "teja")
+    change = records.save_policies(UID, DOCUMENT, "teja")
+
+    assert DOCUMENT == records.policies(UID)
+    assert "(?!1)" in change.differences[0].what
 
 
 def test_newer_tables_are_refused(records, url):

@@ -10,15 +10,13 @@ import pytest
 from sqlalchemy import create_engine, update
 from tests.contract.records.test_marks import TAG, UID, rows
 
-from ebbtide.errors import BadInput, Forbidden, NotFound, Refused
-from ebbtide.registry.records.marking import assigning, pinning, renewing, unpinning
-from ebbtide.registry.records.model import EVERYWHERE, LogKind, Mark, Role, Target
-from ebbtide.registry.records.records import ImageRecords
-from ebbtide.registry.records.tables import registries
-from ebbtide.rules.images.period import Period
-from ebbtide.rules.images.policies import Policies
-from ebbtide.rules.images.policy import Assigned, Policy
-from ebbtide.rules.instant import parse_instant
+from ebbtide.core.errors import BadInput, Forbidden, NotFound, Refused
+from ebbtide.core.instant import parse_instant
+from ebbtide.targets.oci.policies.policy import Assigned, Period, Policies, Policy
+from ebbtide.targets.oci.records.marking import assigning, pinning, renewing, unpinning
+from ebbtide.targets.oci.records.model import EVERYWHERE, LogKind, Mark, Role, Target
+from ebbtide.targets.oci.records.records import ImageRecords
+from ebbtide.targets.oci.records.tables import registries
 
 OTHER_UID = "1" * 32
 POLICY, IMAGE = Role.POLICY_WRITER, Role.IMAGE_WRITER
@@ -48,6 +46,7 @@ IMAGE_CHANGES = {
 def closed(records):
     """Give records of a registry in which pia may change policies and ines images."""
     records.grant(UID, "pia", POLICY, "operator")
+    records.revoke(UID, "operator", POLICY, "pia")
     records.grant(UID, "ines", IMAGE, "pia")
     records.change_mark(UID, TAG, pinning(), "ines", "pin")
     return records
@@ -136,27 +135,38 @@ def test_nobody_grants_for_all_to_get_into_a_closed_registry(closed, url):
     assert "mallory" == next(closed.log(UID)).by
 
 
+@pytest.mark.parametrize("role", [POLICY, IMAGE])
 @pytest.mark.parametrize("uid", [UID, EVERYWHERE])
-def test_the_first_grant_locks_nobody_out(records, url, uid):
-    """It must make somebody who can make others; a refused one is logged and not made."""
-    with pytest.raises(Refused, match="nobody would have the role purge-policy-writer"):
-        records.grant(uid, "ines", IMAGE, "operator")
+def test_the_first_grant_locks_nobody_out(records, uid, role):
+    """Whoever makes the first grant gets the role that allows granting, and the log says so."""
+    records.grant(uid, "ines", role, "operator")
+    records.grant(uid, "otto", IMAGE, "operator")
+    entries = [(entry.subject, entry.what) for entry in records.log(uid)]
 
-    assert [] == rows(url, "image_roles")
-    assert ("operator", LogKind.ROLE, "ines") == (
-        (entry := next(records.log(uid))).by,
-        entry.kind,
-        entry.subject,
-    )
+    assert {("operator", POLICY), ("ines", role), ("otto", IMAGE)} == {
+        (grant.member, grant.role) for grant in records.grants(uid)
+    }
+    assert ("operator", "grant purge-policy-writer (with the first grant)") in entries
+    assert ("ines", f"grant {role}") in entries
+    with pytest.raises(Forbidden, match="mallory may not"):
+        records.grant(uid, "mallory", POLICY, "mallory")
 
 
-def test_a_policy_writer_elsewhere_is_no_help(closed, url):
-    """The first grant in a registry must make one there, whoever may change roles in another."""
-    before = state(url)
-    with pytest.raises(Refused, match="nobody would have the role"):
-        closed.grant(OTHER_UID, "otto", IMAGE, "operator")
+def test_who_grants_the_first_role_to_themself(records):
+    """One grant of the role that allows granting is one entry in the log."""
+    records.grant(UID, "operator", POLICY, "operator")
 
-    assert before == state(url)
+    assert ["grant purge-policy-writer"] == [entry.what for entry in records.log(UID)]
+
+
+def test_a_second_grant_gives_the_granter_nothing(closed):
+    """Only the first grant of a registry comes with a role for the granter."""
+    closed.grant(EVERYWHERE, "pia", POLICY, "pia")
+    closed.grant(OTHER_UID, "ines", IMAGE, "pia")
+
+    assert [] == [
+        grant for grant in closed.grants(OTHER_UID) if grant.uid == OTHER_UID and grant.member == "pia"
+    ]
 
 
 def test_changes_of_roles_wait_for_each_other_in_all_registries(closed, url):
@@ -188,7 +198,7 @@ def test_the_last_policy_writer_goes_last(closed):
 
 def test_a_policy_writer_for_all_is_needed_by_each_registry(records):
     """The last one for all stays while a registry has grants and no policy writer of its own."""
-    records.grant(EVERYWHERE, "pia", POLICY, "operator")
+    records.grant(EVERYWHERE, "pia", POLICY, "pia")
     records.grant(UID, "ines", IMAGE, "pia")
     with pytest.raises(Refused, match="nobody would have"):
         records.revoke(EVERYWHERE, "pia", POLICY, "pia")
@@ -288,9 +298,9 @@ def test_what_was_not_granted_cannot_be_revoked(closed):
 
 GRANTS = """
 import sys
-from ebbtide.errors import EbbtideError
-from ebbtide.registry.records.model import Role
-from ebbtide.registry.records.records import ImageRecords
+from ebbtide.core.errors import EbbtideError
+from ebbtide.targets.oci.records.model import Role
+from ebbtide.targets.oci.records.records import ImageRecords
 
 records = ImageRecords(sys.argv[1])
 sys.stdin.readline()

@@ -10,11 +10,11 @@ from tests.services.flaky_proxy import FlakyProxy, flaky_proxy
 from tests.services.image_kit import fresh_repository
 from tests.services.registry import RegistryServer
 
-from ebbtide.registry.base import Registry, RegistrySpec
-from ebbtide.registry.client.image_layout import ImageLayout
-from ebbtide.registry.client.options import Credentials
-from ebbtide.registry.client.server import RegistryClient
-from ebbtide.store.backoff import Backoff
+from ebbtide.storage.backoff import Backoff
+from ebbtide.targets.oci.base import Registry, RegistrySpec
+from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.client.options import Credentials
+from ebbtide.targets.oci.client.server import RegistryClient
 
 FAST = Backoff(tries=3, first=0.001, sleep=lambda _: None)
 """So that a test of back-off takes no time."""

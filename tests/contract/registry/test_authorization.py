@@ -14,8 +14,10 @@ from tests.services.flaky_proxy import FlakyProxy, Request, Response, flaky_prox
 from tests.services.image_kit import fresh_repository, push_image
 from tests.services.registry import PASSWORD, USER, RegistryServer, registry_server
 
-from ebbtide.errors import Denied, EbbtideError, MetadataError
-from ebbtide.registry.client.options import Credentials
+from ebbtide.core.errors import Denied, EbbtideError, MetadataError
+from ebbtide.targets.oci.base import RegistrySpec
+from ebbtide.targets.oci.client.options import Credentials
+from ebbtide.targets.oci.client.server import RegistryClient
 
 KNOWN = Credentials(USER, PASSWORD)
 
@@ -178,3 +180,27 @@ def test_secrets_stay_out_of_errors(proxy: FlakyProxy, pushed_repository: str):
 
     assert PASSWORD not in told
     assert base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode() not in told
+
+
+def test_the_login_of_docker_opens(guarded: RegistryServer, tmp_path, monkeypatch: pytest.MonkeyPatch):
+    """Without variables of ours, the login that docker login wrote is used."""
+    login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    host = guarded.endpoint.rpartition("/")[2]
+    (tmp_path / "config.json").write_text(json.dumps({"auths": {host: {"auth": login}}}))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    client = RegistryClient(RegistrySpec(guarded.url))
+
+    assert isinstance(list(client.repositories()), list)
+    client.close()
+
+
+def test_our_own_variables_win(guarded: RegistryServer, tmp_path, monkeypatch: pytest.MonkeyPatch):
+    """A login of docker does not replace what EBBTIDE_REGISTRY_USERNAME says."""
+    (tmp_path / "config.json").write_text("no JSON: it must not be read")
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setenv("EBBTIDE_REGISTRY_USERNAME", USER)
+    monkeypatch.setenv("EBBTIDE_REGISTRY_PASSWORD", PASSWORD)
+    client = RegistryClient(RegistrySpec(guarded.url))
+
+    assert isinstance(list(client.repositories()), list)
+    client.close()

@@ -8,10 +8,10 @@ import pickle
 import pytest
 from tests.services.image_kit import fresh_repository, manifest_of, push_image, push_index, push_signature
 
-from ebbtide.errors import BadInput, MetadataError, NotFound, StoreError
-from ebbtide.registry.base import Ability, Manifest, Registry
-from ebbtide.registry.documents import OCI_MANIFEST, read_content
-from ebbtide.registry.names import digest_of
+from ebbtide.core.errors import BadInput, MetadataError, NotFound, StoreError
+from ebbtide.targets.oci.base import Ability, Manifest, Registry
+from ebbtide.targets.oci.documents import OCI_MANIFEST, read_content
+from ebbtide.targets.oci.names import digest_of
 
 NOWHERE = "sha256:" + "0" * 64
 

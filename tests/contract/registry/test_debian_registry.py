@@ -9,11 +9,11 @@ from tests.contract.registry.conftest import connected
 from tests.services.image_kit import fresh_repository, push_image, push_index
 from tests.services.registry import RegistryServer, registry_server, skopeo
 
-from ebbtide.errors import NotFound, Unsupported
-from ebbtide.registry.base import Ability, RegistrySpec
-from ebbtide.registry.client.image_layout import ImageLayout
-from ebbtide.registry.client.server import RegistryClient
-from ebbtide.registry.documents import read_content
+from ebbtide.core.errors import NotFound, Unsupported
+from ebbtide.targets.oci.base import Ability, RegistrySpec
+from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.client.server import RegistryClient
+from ebbtide.targets.oci.documents import read_content
 
 
 def test_what_it_can_do(client: RegistryClient, repository: str):

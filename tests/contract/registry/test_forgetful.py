@@ -9,10 +9,10 @@ import pytest
 from tests.services.bin_kit import entry_of, tags_of, whole
 from tests.services.image_kit import push_image, push_index
 
-from ebbtide.errors import NotFound, StoreError
-from ebbtide.registry.base import Registry
-from ebbtide.registry.recycling.naming import bin_repository, is_bin
-from ebbtide.registry.recycling.setting_aside import set_aside
+from ebbtide.core.errors import NotFound, StoreError
+from ebbtide.targets.oci.base import Registry
+from ebbtide.targets.oci.recycling.naming import bin_repository, is_bin
+from ebbtide.targets.oci.recycling.setting_aside import set_aside
 
 
 class Forgetful:

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from tests.services.image_kit import push_image, push_index, push_signature
 
-from ebbtide.errors import BadInput, EbbtideError, MetadataError, NotFound, Refused, StoreError
-from ebbtide.registry.base import Ability, RegistrySpec
-from ebbtide.registry.client.image_layout import ImageLayout
-from ebbtide.registry.client.layout_index import LayoutFolder
-from ebbtide.registry.documents import OCI_INDEX
-from ebbtide.registry.names import digest_of
+from ebbtide.core.errors import BadInput, EbbtideError, MetadataError, NotFound, Refused, StoreError
+from ebbtide.targets.oci.base import Ability, RegistrySpec
+from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.client.layout_index import LayoutFolder
+from ebbtide.targets.oci.documents import OCI_INDEX
+from ebbtide.targets.oci.names import digest_of
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 

@@ -9,16 +9,16 @@ import pytest
 from tests.services.bin_kit import DAY, NOON, entry_of, push_team, recycle, recycle_all, tags_of, whole
 from tests.services.image_kit import manifest_of, push_image, push_index
 
-from ebbtide.errors import MetadataError, NotFound, Refused, StalePlan
-from ebbtide.registry.base import Manifest, Registry
-from ebbtide.registry.client.server import RegistryClient
-from ebbtide.registry.documents import OCI_INDEX
-from ebbtide.registry.recycling.closure import closure_of
-from ebbtide.registry.recycling.discarding import clear_leftovers, discard, discard_each, leftovers
-from ebbtide.registry.recycling.listing import bin_repositories, entries, read_entry
-from ebbtide.registry.recycling.naming import bin_repository, manifest_tag
-from ebbtide.registry.recycling.restoring import restore
-from ebbtide.registry.recycling.setting_aside import set_aside
+from ebbtide.core.errors import MetadataError, NotFound, Refused, StalePlan
+from ebbtide.targets.oci.base import Manifest, Registry
+from ebbtide.targets.oci.client.server import RegistryClient
+from ebbtide.targets.oci.documents import OCI_INDEX
+from ebbtide.targets.oci.recycling.closure import closure_of
+from ebbtide.targets.oci.recycling.discarding import clear_leftovers, discard, discard_each, leftovers
+from ebbtide.targets.oci.recycling.listing import bin_repositories, entries, read_entry
+from ebbtide.targets.oci.recycling.naming import bin_repository, manifest_tag
+from ebbtide.targets.oci.recycling.restoring import restore
+from ebbtide.targets.oci.recycling.setting_aside import set_aside
 
 
 def test_there_and_back(images: Registry, repository: str):

@@ -15,16 +15,16 @@ from tests.services.crashing_registry import CrashingRegistry, CutOffError, cras
 from tests.services.image_kit import Pushed, fresh_repository, push_image, push_index
 from tests.services.registry import RegistryServer
 
-from ebbtide.errors import NotFound
-from ebbtide.registry.base import Registry, RegistrySpec
-from ebbtide.registry.client.image_layout import ImageLayout
-from ebbtide.registry.recycling.closure import closure_of
-from ebbtide.registry.recycling.discarding import clear_leftovers, discard, free_blobs, leftovers
-from ebbtide.registry.recycling.entry import BinEntry
-from ebbtide.registry.recycling.listing import entries, read_entry
-from ebbtide.registry.recycling.naming import bin_repository
-from ebbtide.registry.recycling.restoring import restore
-from ebbtide.registry.recycling.setting_aside import set_aside
+from ebbtide.core.errors import NotFound
+from ebbtide.targets.oci.base import Registry, RegistrySpec
+from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.recycling.closure import closure_of
+from ebbtide.targets.oci.recycling.discarding import clear_leftovers, discard, free_blobs, leftovers
+from ebbtide.targets.oci.recycling.entry import BinEntry
+from ebbtide.targets.oci.recycling.listing import entries, read_entry
+from ebbtide.targets.oci.recycling.naming import bin_repository
+from ebbtide.targets.oci.recycling.restoring import restore
+from ebbtide.targets.oci.recycling.setting_aside import set_aside
 
 BIN = bin_repository("app")
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from tests.services.bin_kit import entry_of, push_team, recycle, recycle_all, whole
 from tests.services.image_kit import Pushed, push_image
 
-from ebbtide.registry.base import Manifest
-from ebbtide.registry.client.image_layout import ImageLayout
-from ebbtide.registry.documents import OCI_MANIFEST
-from ebbtide.registry.names import digest_of
-from ebbtide.registry.recycling.discarding import discard, discard_each
-from ebbtide.registry.recycling.listing import read_entry
-from ebbtide.registry.recycling.restoring import restore
+from ebbtide.targets.oci.base import Manifest
+from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.documents import OCI_MANIFEST
+from ebbtide.targets.oci.names import digest_of
+from ebbtide.targets.oci.recycling.discarding import discard, discard_each
+from ebbtide.targets.oci.recycling.listing import read_entry
+from ebbtide.targets.oci.recycling.restoring import restore
 
 
 def blobs(layout: ImageLayout, repository: str) -> set[str]:

@@ -12,12 +12,20 @@ from tests.contract.registry.conftest import FAST, connected
 from tests.services.flaky_proxy import FlakyProxy, Request, Response, dropped, flaky_proxy, truncated
 from tests.services.image_kit import push_image, push_signature
 
-from ebbtide.bucket.embedded import reserved_ports
-from ebbtide.errors import Denied, EbbtideError, MetadataError, NotFound, SlowDown, StoreError, Unsupported
-from ebbtide.registry.base import Ability
-from ebbtide.registry.client.server import RegistryClient
-from ebbtide.registry.documents import OCI_INDEX, OCI_MANIFEST
-from ebbtide.registry.names import digest_of
+from ebbtide.core.errors import (
+    Denied,
+    EbbtideError,
+    MetadataError,
+    NotFound,
+    SlowDown,
+    StoreError,
+    Unsupported,
+)
+from ebbtide.targets.oci.base import Ability
+from ebbtide.targets.oci.client.server import RegistryClient
+from ebbtide.targets.oci.documents import OCI_INDEX, OCI_MANIFEST
+from ebbtide.targets.oci.names import digest_of
+from ebbtide.targets.s3.embedded import reserved_ports
 
 
 def answers(status: int, body: object = None, **headers: str):

@@ -10,10 +10,10 @@ from tests.services.flaky_proxy import FlakyProxy, Request, Response
 from tests.services.image_kit import push_image
 from tests.services.registry import RegistryServer
 
-from ebbtide.errors import SafetyStop, StalePlan, Unsupported
-from ebbtide.registry.client.image_layout import ImageLayout
-from ebbtide.registry.client.server import RegistryClient
-from ebbtide.registry.client.untagging import untag
+from ebbtide.core.errors import SafetyStop, StalePlan, Unsupported
+from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.client.server import RegistryClient
+from ebbtide.targets.oci.client.untagging import untag
 
 
 def test_a_tag_goes_alone(layout: ImageLayout):

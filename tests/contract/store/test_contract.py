@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pytest
 
-from ebbtide.errors import AddressError, BadInput, EbbtideError, NotFound
-from ebbtide.plan.decision import Outcome
-from ebbtide.store import opening
-from ebbtide.store.base import LISTING_COLUMNS, DeleteRequest, Store
-from ebbtide.store.listing import LISTING_SCHEMA
-from ebbtide.store.opening import open_store
+from ebbtide.core.decision import Outcome
+from ebbtide.core.errors import AddressError, BadInput, EbbtideError, NotFound
+from ebbtide.storage import opening
+from ebbtide.storage.base import LISTING_COLUMNS, DeleteRequest, Store
+from ebbtide.storage.listing import LISTING_SCHEMA
+from ebbtide.storage.opening import open_store
 
 ODD_KEYS = [
     "plain",

@@ -11,11 +11,11 @@ import pytest
 from tests.contract.store.test_contract import keys_of
 from tests.services.flaky_proxy import FlakyProxy, Request, What, access_denied, error
 
-from ebbtide.plan.decision import Outcome
-from ebbtide.store.base import DeleteResult, MoveRequest
-from ebbtide.store.s3 import S3Store
-from ebbtide.store.s3_move import Mover
-from ebbtide.store.s3_transfer import Sizes
+from ebbtide.core.decision import Outcome
+from ebbtide.storage.base import DeleteResult, MoveRequest
+from ebbtide.storage.s3 import S3Store
+from ebbtide.storage.s3_move import Mover
+from ebbtide.storage.s3_transfer import Sizes
 
 IN_ONE = Sizes()
 IN_PARTS = Sizes(one_copy=1024, server_part=5 * 1024**2)

@@ -11,10 +11,10 @@ from tests.contract.store.conftest import FAST
 from tests.services.failing_store import FailingStore
 from tests.services.fault_plan import PRESETS, Fault
 
-from ebbtide.errors import EbbtideError
-from ebbtide.plan.decision import Outcome
-from ebbtide.store.base import DeleteRequest, StoreSpec
-from ebbtide.store.s3 import S3Store
+from ebbtide.core.decision import Outcome
+from ebbtide.core.errors import EbbtideError
+from ebbtide.storage.base import DeleteRequest, StoreSpec
+from ebbtide.storage.s3 import S3Store
 
 KEYS = [f"d{number % 3}/k{number:02d} é" for number in range(8)]
 SPARED = KEYS[6:]

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.errors import AddressError, NotFound, StoreError
-from ebbtide.plan.decision import Outcome
-from ebbtide.store.base import DeleteRequest, StoreSpec
-from ebbtide.store.local import LocalStore
-from ebbtide.store.local_walk import TEMPORARY
+from ebbtide.core.decision import Outcome
+from ebbtide.core.errors import AddressError, NotFound, StoreError, UnsafeEntry
+from ebbtide.storage.base import DeleteRequest, StoreSpec
+from ebbtide.storage.local import LocalStore
+from ebbtide.storage.local_walk import TEMPORARY
 
 
 @pytest.fixture
@@ -125,10 +125,11 @@ def test_a_link_stops_the_listing(local_store, root):
     local_store.write("a", b"")
     (root / "link").symlink_to(root / "a")
 
-    with pytest.raises(StoreError, match="link"):
+    with pytest.raises(UnsafeEntry, match="link") as stopped:
         keys_of(local_store)
-    with pytest.raises(StoreError, match="not followed"):
+    with pytest.raises(UnsafeEntry, match="not followed"):
         local_store.read("link")
+    assert 3 == stopped.value.exit_code
     assert Outcome.FAILED == outcome(local_store, "link")
 
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from tests.contract.store.test_contract import ODD_KEYS, keys_of
 
-from ebbtide.errors import EbbtideError
-from ebbtide.plan.decision import Outcome
-from ebbtide.store import s3_move
-from ebbtide.store.base import MoveRequest, Store, StoreSpec
-from ebbtide.store.local import LocalStore
-from ebbtide.store.s3 import S3Store
-from ebbtide.store.s3_move import Mover
-from ebbtide.store.s3_objects import S3Objects
-from ebbtide.store.s3_transfer import Sizes
+from ebbtide.core.decision import Outcome
+from ebbtide.core.errors import EbbtideError
+from ebbtide.storage import s3_move
+from ebbtide.storage.base import MoveRequest, Store, StoreSpec
+from ebbtide.storage.local import LocalStore
+from ebbtide.storage.s3 import S3Store
+from ebbtide.storage.s3_move import Mover
+from ebbtide.storage.s3_objects import S3Objects
+from ebbtide.storage.s3_transfer import Sizes
 
 BIN = "_lakefs/recycle/000007-0123456789ab/items/"
 

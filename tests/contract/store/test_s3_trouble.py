@@ -11,12 +11,12 @@ from tests.contract.store.conftest import FAST, is_bulk_delete, is_listing, refu
 from tests.services.flaky_proxy import Response, access_denied, dropped, error, slow_down, truncated
 from tests.services.seaweed import S3Server
 
-from ebbtide.bucket.embedded import reserved_ports
-from ebbtide.errors import ConfigError, NotFound, SlowDown, StoreError
-from ebbtide.plan.decision import Outcome
-from ebbtide.store.backoff import Backoff
-from ebbtide.store.base import DeleteRequest, StoreSpec
-from ebbtide.store.s3 import S3Store
+from ebbtide.core.decision import Outcome
+from ebbtide.core.errors import ConfigError, NotFound, SlowDown, StoreError
+from ebbtide.storage.backoff import Backoff
+from ebbtide.storage.base import DeleteRequest, StoreSpec
+from ebbtide.storage.s3 import S3Store
+from ebbtide.targets.s3.embedded import reserved_ports
 
 
 def keys_of(store: S3Store) -> list[str]:

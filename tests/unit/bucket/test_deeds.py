@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ebbtide.bucket.deeds import Deed
-from ebbtide.bucket.model import Action, Versioning
-from ebbtide.plan.decision import Outcome
+from ebbtide.core.decision import Outcome
+from ebbtide.targets.s3.deeds import Deed
+from ebbtide.targets.s3.model import Action, Versioning
 
 DONE, ABSENT = Outcome.DELETED, Outcome.ABSENT
 ON, PAUSED, OFF = Versioning.ENABLED, Versioning.SUSPENDED, Versioning.DISABLED
@@ -18,6 +18,8 @@ ON, PAUSED, OFF = Versioning.ENABLED, Versioning.SUSPENDED, Versioning.DISABLED
     ("action", "version", "versioning", "outcome", "reason", "what", "ended"),
     [
         (Action.EXPIRE, "v1", ON, DONE, "", "put a delete marker over it", False),
+        (Action.EXPIRE, "v1", ON, Outcome.HIDDEN, "", "put a delete marker over it", False),
+        (Action.TRANSITION, "v1", ON, Outcome.MOVED, "moved to s3://c/k/v1", "moved it to s3://c/k/v1", True),
         (Action.EXPIRE, "v1", PAUSED, DONE, "", "put a delete marker over it", False),
         (Action.EXPIRE, "null", PAUSED, DONE, "", "put a delete marker in its place", True),
         (Action.EXPIRE, "null", OFF, DONE, "", "deleted it for good", True),

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ebbtide.bucket.inventory.details import VERSIONS_TABLE, Details, described
-from ebbtide.bucket.inventory.scope import Match
-from ebbtide.errors import StoreError
-from ebbtide.store.s3_version_pages import VersionRow
-from ebbtide.store.s3_versions import LockState, version_batch
-from ebbtide.tables.contracts import VERSIONS
+from ebbtide.core.errors import StoreError
+from ebbtide.engine.tables.contracts import VERSIONS
+from ebbtide.storage.s3_version_pages import VersionRow
+from ebbtide.storage.s3_versions import LockState, version_batch
+from ebbtide.targets.s3.inventory.details import VERSIONS_TABLE, Details, described
+from ebbtide.targets.s3.inventory.scope import Match
 
 FAR = datetime(2099, 1, 1, tzinfo=UTC)
 

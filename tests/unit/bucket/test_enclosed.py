@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ebbtide.bucket.enclosed import Enclosed, enclosed_locations, enclosing, left_out
-from ebbtide.rules.s3.configuration import Configuration, Expiration, Filter, Rule
-from ebbtide.store.base import StoreSpec
+from ebbtide.storage.base import StoreSpec
+from ebbtide.targets.s3.enclosed import Enclosed, enclosed_locations, enclosing, left_out
+from ebbtide.targets.s3.rules.configuration import Configuration, Expiration, Filter, Rule
 
 OURS = {"endpoint": "http://one", "allow_http": "yes"}
 BUCKET = StoreSpec("s3://b", OURS)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ebbtide.bucket.actions.judging import OVERTAKEN, PROMOTED, UNCLEAR, judge, same_moment
-from ebbtide.bucket.actions.planned import Planned
-from ebbtide.bucket.model import Action
-from ebbtide.plan.decision import Outcome
-from ebbtide.store.base import DeleteResult
-from ebbtide.store.s3_version_pages import VersionRow
+from ebbtide.core.decision import Outcome
+from ebbtide.storage.base import DeleteResult
+from ebbtide.storage.s3_version_pages import VersionRow
+from ebbtide.targets.s3.actions.judging import OVERTAKEN, PROMOTED, UNCLEAR, judge, same_moment
+from ebbtide.targets.s3.actions.planned import Planned
+from ebbtide.targets.s3.model import Action
 
 SECOND = 1_000_000
 

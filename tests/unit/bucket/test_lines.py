@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from ebbtide.bucket.lines import plain_verdict, read_lines
-from ebbtide.bucket.model import Action, Upload, Verdict, Version
-from ebbtide.errors import WorldError
-from ebbtide.rules.instant import parse_instant
+from ebbtide.core.errors import WorldError
+from ebbtide.core.instant import parse_instant
+from ebbtide.targets.s3.lines import plain_verdict, read_lines
+from ebbtide.targets.s3.model import Action, Upload, Verdict, Version
 
 MOMENT = "2026-01-01T10:30:00Z"
 

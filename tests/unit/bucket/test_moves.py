@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ebbtide.bucket.names import bucket_name
-from ebbtide.bucket.transition.moves import (
+from ebbtide.targets.s3.names import bucket_name
+from ebbtide.targets.s3.transition.moves import (
     Move,
     Moves,
     Stage,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.bucket.inventory.ranges import Range, around, between, cut, missing, rest_of, split
+from ebbtide.targets.s3.inventory.ranges import Range, around, between, cut, missing, rest_of, split
 
 KEYS = st.text(st.sampled_from("ab/.-~é\U0001f600\x01 z0"), min_size=1, max_size=6)
 

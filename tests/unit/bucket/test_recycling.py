@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ebbtide.bucket.actions.deleter import _refuse
-from ebbtide.bucket.actions.planned import Planned
-from ebbtide.bucket.bin_place import BIN_ROOT
-from ebbtide.bucket.model import Action
-from ebbtide.bucket.recycling import _reaches_bin, _refused
-from ebbtide.plan.decision import Outcome
+from ebbtide.core.decision import Outcome
+from ebbtide.targets.s3.actions.deleter import _refuse
+from ebbtide.targets.s3.actions.planned import Planned
+from ebbtide.targets.s3.bin_place import BIN_ROOT
+from ebbtide.targets.s3.model import Action
+from ebbtide.targets.s3.recycling import _reaches_bin, _refused
 
 ENDS = {"Status": "Enabled", "Expiration": {"Days": 1}}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebbtide.bucket.inventory.scope import (
+from ebbtide.targets.s3.inventory.scope import (
     Match,
     covering_prefixes,
     matches,
@@ -12,7 +12,13 @@ from ebbtide.bucket.inventory.scope import (
     tag_matches,
     upload_prefixes,
 )
-from ebbtide.rules.s3.configuration import Configuration, Expiration, Filter, NoncurrentExpiration, Rule
+from ebbtide.targets.s3.rules.configuration import (
+    Configuration,
+    Expiration,
+    Filter,
+    NoncurrentExpiration,
+    Rule,
+)
 
 
 def rules(*prefixes: str, **more) -> Configuration:

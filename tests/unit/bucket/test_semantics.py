@@ -7,12 +7,13 @@ from collections import Counter
 import pytest
 from tests.worlds_of_s3.rows import CASES, cases_of
 
-from ebbtide.bucket.model import Action, Hold
-from ebbtide.bucket.oracle import evaluate
+from ebbtide.targets.s3.model import Action, Hold
+from ebbtide.targets.s3.oracle import evaluate
 
 ROWS = [
     *("1", "2", "4", "5", "6", "7", "8", "8a", "8b", "8c", "9", "10", "11", "12", "13", "14", "15", "16"),
-    *("17", "18", "19", "20", "21", "22", "23", "24", "25", "26", "27", "28", "29", "31", "35"),
+    *("17", "18", "19", "20", "21", "22", "23", "24", "25", "26", "27", "28", "29", "29a", "31", "35"),
+    "7b",
 ]
 
 
@@ -206,9 +207,21 @@ def test_row_28_pending_replication_holds(case):
     check(case)
 
 
+@row("7b")
+def test_row_07b_a_lake_holds(case):
+    """Nothing is done to what lies in a lake, whatever the rules of its bucket say."""
+    check(case)
+
+
 @row("29")
 def test_row_29_a_restore_holds(case):
     """Nothing is done to a version while it is being restored."""
+    check(case)
+
+
+@row("29a")
+def test_row_29a_what_was_restored_from_the_bin_is_held(case):
+    """Until the end of its hold no action is taken on a version that was restored from the recycle bin."""
     check(case)
 
 

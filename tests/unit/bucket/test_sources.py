@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from ebbtide.bucket import sources
-from ebbtide.bucket.model import Versioning
-from ebbtide.bucket.rulebook import BucketRules
-from ebbtide.bucket.sources import Source, planned_rules, sourced_rules
-from ebbtide.errors import BadInput, NotFound, SafetyStop
-from ebbtide.rules.s3.reading import read_configuration
-from ebbtide.store.base import StoreSpec
+from ebbtide.core.errors import BadInput, NotFound, SafetyStop
+from ebbtide.storage.base import StoreSpec
+from ebbtide.targets.s3 import sources
+from ebbtide.targets.s3.model import Versioning
+from ebbtide.targets.s3.rulebook import BucketRules
+from ebbtide.targets.s3.rules.document import read_configuration
+from ebbtide.targets.s3.sources import Source, planned_rules, sourced_rules
 
 SPEC = StoreSpec("s3://b")
 RULES = {"Rules": [{"ID": "r", "Status": "Enabled", "Filter": {}, "Expiration": {"Days": 1}}]}
@@ -48,6 +48,7 @@ def rules_of(monkeypatch, tmp_path):
 
     def read(bucket, source=Source.STORED, **how):
         monkeypatch.setattr(sources, "open_bucket", lambda _spec: bucket)
+        monkeypatch.setattr(sources, "lakes_around_rules", lambda _spec, _rules: ())
         return sourced_rules(SPEC, source, stored, **how)
 
     return read

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.errors import BadInput, EnvironmentProblem
-from ebbtide.lake.catalog.database import Database
-from ebbtide.lake.catalog.names import after_prefix, path_safe
+from ebbtide.core.errors import BadInput, EnvironmentProblem
+from ebbtide.targets.lake.catalog.database import Database
+from ebbtide.targets.lake.catalog.names import after_prefix, path_safe
 
 TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=4)
 

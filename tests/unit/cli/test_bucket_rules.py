@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.services.machine_clock import set_machine_clock
 from tests.unit.s3.as_xml import as_xml
 from tests.unit.s3.refused import rule
 
@@ -59,12 +60,12 @@ def test_warnings_stand_beside_the_answer(here, capsys):
     assert "the slash counts" in error
 
 
-def test_the_clock_can_be_set(here, capsys, monkeypatch):
-    """EBBTIDE_NOW says what time it is, so a date is past or is not."""
+def test_a_past_date_is_told_by_the_machine_clock(here, capsys, monkeypatch):
+    """A date that the machine's clock has passed is warned of; one to come is not."""
     (here / "rules.json").write_text(json.dumps([rule(Expiration={"Date": "2030-01-01"})]))
-    monkeypatch.setenv("EBBTIDE_NOW", "2029-01-01")
+    set_machine_clock(monkeypatch, "2029-01-01")
     before = ebb(capsys, "check", "rules.json", "--json")[2]
-    monkeypatch.setenv("EBBTIDE_NOW", "2030-01-02")
+    set_machine_clock(monkeypatch, "2030-01-02")
     after = ebb(capsys, "check", "rules.json", "--json")[2]
 
     assert not before

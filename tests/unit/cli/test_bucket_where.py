@@ -5,10 +5,10 @@ import json
 import pytest
 import typer
 
-from ebbtide.bucket.transition.moves import Move, Moves, Stage
 from ebbtide.cli.bucket_where import where
 from ebbtide.cli.state import State
-from ebbtide.errors import NotFound
+from ebbtide.core.errors import NotFound
+from ebbtide.targets.s3.transition.moves import Move, Moves, Stage
 
 LINE = Move(
     bucket="logs",

@@ -10,18 +10,24 @@ import pytest
 import typer
 from tests.services.bin_kit import DAY, NOON, entry_of, push_team, recycle, recycle_all, tags_of
 from tests.services.image_kit import manifest_of, push_image
+from tests.services.machine_clock import set_machine_clock
 from tests.services.registry import RegistryServer
 
 from ebbtide.cli.image_recycle import app
 from ebbtide.cli.main import run
 from ebbtide.cli.state import State
-from ebbtide.errors import EbbtideError
-from ebbtide.registry.base import RegistrySpec
-from ebbtide.registry.client.image_layout import ImageLayout
-from ebbtide.registry.client.opening import open_registry
-from ebbtide.registry.documents import OCI_INDEX
-from ebbtide.registry.recycling.listing import entries
-from ebbtide.registry.recycling.setting_aside import set_aside
+from ebbtide.core.errors import EbbtideError
+from ebbtide.targets.oci.base import RegistrySpec
+from ebbtide.targets.oci.client.canonical import registry_uid
+from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.client.opening import open_registry
+from ebbtide.targets.oci.documents import OCI_INDEX
+from ebbtide.targets.oci.policies.policy import Assigned
+from ebbtide.targets.oci.purge.restored_marks import RESTORED
+from ebbtide.targets.oci.records.marking import pinning
+from ebbtide.targets.oci.records.model import Mark, Target
+from ebbtide.targets.oci.recycling.listing import entries
+from ebbtide.targets.oci.recycling.setting_aside import set_aside
 
 DIGEST = "sha256:" + "0" * 64
 
@@ -48,7 +54,7 @@ def ebb(*arguments: str) -> tuple[int, str]:
 @pytest.fixture
 def layout(here, monkeypatch) -> ImageLayout:
     """Open a folder of layouts; it is two days after noon."""
-    monkeypatch.setenv("EBBTIDE_NOW", (NOON + 2 * DAY).isoformat())
+    set_machine_clock(monkeypatch, NOON + 2 * DAY)
     (here / "images").mkdir()
     return ImageLayout(RegistrySpec(f"oci-layout:{here}/images"))
 
@@ -274,3 +280,47 @@ def test_the_common_commands_take_registries(layout: ImageLayout, capsys):
     assert "restored app@sha256:" in restored
     assert ["tool"] == [row["repository"] for row in emptied["deleted"]]
     assert 2 == run(["restore", f"{where}//app:v1", "another"])
+
+
+def test_a_restored_image_is_assigned_its_policy_again(layout: ImageLayout, capsys):
+    """A restore prints the new date, counted from that day, and the log has the values before and after."""
+    recycle(layout, entry_of("app", push_image(layout, "app", ["v1"], name="one"), ["v1"]))
+    records = State().image_records
+    uid = registry_uid(str(layout.spec.url))
+    target = Target("app", "v1", next(iter(entries(layout, "app"))).digest)
+    old = Assigned("Default", NOON, can_delete_prior=True, recycle=True)
+    records.put_marks(uid, [Mark(target, old)], "teja", "assigned long ago")
+    ebb("restore", f"{layout.spec.url}//app:v1", "--json")
+    [done] = json.loads(capsys.readouterr().out)
+    mark = records.mark(uid, target)
+    entry = next(entry for entry in records.log(uid) if entry.what == RESTORED)
+
+    assert {"app:v1": "2026-05-11T12:00:00Z"} == done["expires_at"]
+    assert NOON + 7 * DAY == mark.assigned.expires_at
+    assert ("2026-05-04T12:00:00Z", "2026-05-11T12:00:00Z") == (
+        entry.before["expires_at"],
+        entry.after["expires_at"],
+    )
+
+
+def test_a_restored_image_without_a_tag(layout: ImageLayout, capsys):
+    """It is untagged from the day of the restore on."""
+    pushed = push_image(layout, "app", name="one")
+    recycle(layout, entry_of("app", pushed))
+    code, _ = ebb("restore", f"{layout.spec.url}//app@{pushed.digest}")
+
+    assert 0 == code
+    assert f"app@{pushed.digest} expires at 2026-05-11T12:00:00Z" in capsys.readouterr().out
+
+
+def test_a_restored_image_keeps_its_pin(layout: ImageLayout, capsys):
+    """What was pinned for ever stays so."""
+    pushed = push_image(layout, "app", ["v1"], name="one")
+    recycle(layout, entry_of("app", pushed, ["v1"]))
+    records, uid = State().image_records, registry_uid(str(layout.spec.url))
+    records.change_mark(uid, Target("app", "v1", pushed.digest), pinning(), "teja", "pin")
+    ebb("restore", f"{layout.spec.url}//app:v1", "--json")
+    [done] = json.loads(capsys.readouterr().out)
+
+    assert {"app:v1": "never"} == done["expires_at"]
+    assert records.mark(uid, Target("app", "v1", pushed.digest)).is_pinned(NOON + 9999 * DAY)

@@ -6,10 +6,10 @@ import pytest
 
 from ebbtide.cli import lake_reap
 from ebbtide.cli.main import run
-from ebbtide.errors import StoreError
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.store.local import LocalStore
-from ebbtide.tables import session
+from ebbtide.core.errors import StoreError
+from ebbtide.engine.spark import session
+from ebbtide.storage.local import LocalStore
+from ebbtide.targets.lake.catalog.catalog import Catalog
 
 
 @pytest.fixture
@@ -48,8 +48,8 @@ def test_nothing_goes_before_its_grace_period(dropped, capsys):
     """By default that is an hour; a setting or an option say otherwise."""
     code, early = answer(capsys, "lake", "reap", "sales")
     before = objects(dropped)
-    with (dropped / "ebbtide.toml").open("a") as file:
-        file.write("\n[reaper]\ngrace_hours = 0\n")
+    settings = (dropped / "ebbtide.toml").read_text()
+    (dropped / "ebbtide.toml").write_text(settings.replace("[reaper]\n", "[reaper]\ngrace_hours = 0\n"))
     late_code, late = answer(capsys, "lake", "reap", "--all")
 
     assert (0, {}, 4) == (code, early[0]["outcomes"], before)

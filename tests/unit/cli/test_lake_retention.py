@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ebbtide.cli.main import run
-from ebbtide.rules.retention import RetentionRules, retention_hash
+from ebbtide.targets.repository.retention_rules import RetentionRules, retention_hash
 
 
 def test_retention_rules_are_set_and_given_back(lake, capsys):

@@ -1,11 +1,21 @@
 """The command line: help, exit codes, errors in words."""
 
+import io
 import json
+import shlex
+import sys
+from dataclasses import replace
 
 import pytest
+from tests.unit.report.sample_run import MANIFEST
 
+from ebbtide.cli import plan
 from ebbtide.cli.console import safe, say
 from ebbtide.cli.main import COMMANDS, run
+from ebbtide.cli.state import State
+from ebbtide.core.errors import BadInput, NotFound
+from ebbtide.core.manifest import Tally
+from ebbtide.state.runs import Ledger
 
 
 def test_help_lists_every_command_and_the_exit_codes(capsys):
@@ -29,15 +39,17 @@ def test_every_command_has_help(command, capsys):
     ("command", "words"),
     [
         (["frobnicate"], "No such command"),
-        (["plan"], ""),
-        (["plan", "nonsense"], "'nonsense' is no target"),
+        ([], "'ebb' needs an argument"),
+        (["plan"], "Missing argument 'TARGET'"),
+        (["lake"], "'ebb lake' needs an argument"),
+        (["plan", "nonsense"], "unknown target 'nonsense'"),
         (["plan", "lake:nowhere"], "nowhere"),
         (["plan", "show", "99"], "no plan"),
         (["plan", "show", "latest"], "no plan yet"),
         (["apply", "what"], "names no plan"),
         (["apply", "99"], "no plan"),
         (["report", "99"], "no plan"),
-        (["explain", "bucket:x", "k"], "is no target"),
+        (["explain", "bucket:x", "k"], "unknown target"),
         (["simulate", "lake", "nowhere.json"], "cannot be read"),
         (["policy", "check", "policy.txt"], "cannot be read"),
         (["lake", "commit", "nowhere", "-m", "x"], "nowhere"),
@@ -89,6 +101,8 @@ def test_a_lake_from_the_command_line(lake, capsys):
     listed = [entry["key"] for entry in json.loads(capsys.readouterr().out)]
     run(["lake", "cat", "sales", "raw/a.csv"])
     read = capsys.readouterr().out
+    run(["lake", "cat", "sales", "raw/a.csv", "--json"])
+    whole = json.loads(capsys.readouterr().out)
     run(["lake", "branch", "sales", "dev", "--json"])
     branches = json.loads(capsys.readouterr().out)
     run(["lake", "log", "sales", "--json"])
@@ -98,6 +112,7 @@ def test_a_lake_from_the_command_line(lake, capsys):
 
     assert ["b.csv", "raw/a.csv"] == listed
     assert "a" == read
+    assert ("raw/a.csv", 1, "YQ==") == (whole["key"], whole["size"], whole["content_base64"])
     assert {"main", "dev"} == set(branches)
     assert "first" == messages[0]
     assert {"raw": {"prefix": "raw/", "days": 3}} == policy
@@ -155,3 +170,95 @@ def test_a_command_that_was_called_wrongly_names_its_own_help(words, command, ca
 
     assert 2 == code
     assert f"see '{command} --help'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["localhost:9000", "minio", "ftp://host", "http://", "https://host:99999"]
+)
+def test_an_endpoint_that_is_no_web_address_is_bad_input(here, endpoint, capsys):
+    """The endpoint of a store has a scheme and a host; one without is the user's mistake, not a defect."""
+    (here / "ebbtide.toml").write_text(f'[store]\nendpoint = "{endpoint}"\n')
+    code = run(["plan", "s3://logs", "--rules-from", "bucket"])
+    error = capsys.readouterr().err
+
+    assert 2 == code
+    assert f"the endpoint {endpoint!r} is not a web address" in error
+    assert "https://HOST[:PORT]" in error
+
+
+def test_errors_are_json_after_json(capsys):
+    """With --json the error is one JSON object on stderr, with what, why, fix and the exit code."""
+    code = run(["plan", "nonsense", "--json"])
+    error = json.loads(capsys.readouterr().err)["error"]
+
+    assert (2, 2) == (code, error["exit_code"])
+    assert "nonsense" in error["what"]
+    assert {"what", "why", "fix", "details", "exit_code"} == set(error)
+
+
+def test_an_answer_of_no_is_no_interruption(lake, capsys, monkeypatch):
+    """Who does not confirm is told that nothing was changed."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    code = run(["lake", "delete", "sales"])
+
+    assert 1 == code
+    assert "not confirmed; nothing was changed" in capsys.readouterr().err
+
+
+def test_the_next_command_can_be_pasted(here, capsys):
+    """A printed command stands alone on its line, quoted, with the configuration that was named."""
+    (here / "my settings.toml").write_text("")
+    run(["--config", "my settings.toml", "lake", "create", "sales", "./lake"])
+    (here / "it's.csv").write_text("a")
+    capsys.readouterr()
+    run(["--config", "my settings.toml", "lake", "upload", "sales", "it's.csv"])
+    said = [line.removeprefix("next: ") for line in capsys.readouterr().out.splitlines() if "next:" in line]
+
+    assert ["ebb --config 'my settings.toml' lake commit sales -m 'what changed'"] == said
+    assert 0 == run(shlex.split(said[0])[1:])
+
+
+def planned(here, *targets):
+    """Record a plan for each target."""
+    ledger = Ledger(f"sqlite:///{here}/.ebbtide/ledger.db")
+    for target in targets:
+        run_id = ledger.begin(target, target, "test", "{}", ledger._clock())
+        ledger.planned(run_id, "hash", 0, 0)
+    return State()
+
+
+def test_a_target_and_latest_name_its_last_plan(here):
+    """TARGET:latest is read from the right, so that a target may have a port."""
+    state = planned(
+        here, "lake:sales", "s3://logs", "oci://localhost:5000", "oci://localhost:5000/app", "lake:b"
+    )
+    ledger = state.ledger
+    ledger.begin("lake:sales", "lake:sales", "test", "{}", ledger._clock())
+    names = ("latest", "lake:sales:latest", "s3://logs:latest", "oci://localhost:5000:latest")
+
+    assert [5, 1, 2, 3] == [state.run_id(name) for name in names]
+    assert 4 == state.run_id("oci://localhost:5000/app:latest")
+    with pytest.raises(NotFound, match="no plan for lake:nowhere"):
+        state.run_id("lake:nowhere:latest")
+    with pytest.raises(BadInput, match="unknown target 'oci'"):
+        state.run_id("oci:latest")
+
+
+def test_with_a_detailed_exit_code_every_error_is_1(capsys):
+    """As terraform's: 2 means that something is due, so that bad input is 1, and the message has its own."""
+    code = run(["plan", "lake:nowhere", "--detailed-exitcode"])
+
+    assert 1 == code
+    assert "the exit code is 2 without --detailed-exitcode" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("due", "expected"), [(0, 0), (3, 2)])
+def test_a_detailed_exit_code_says_whether_something_is_due(lake, capsys, monkeypatch, due, expected):
+    """As terraform's: 0 if nothing is due, 2 if something is; without the option both are 0."""
+    summary = replace(MANIFEST.summary, due=Tally("due", due, due))
+    made = replace(MANIFEST, summary=summary)
+    monkeypatch.setattr(plan, "plan_or_ask", lambda *_, **__: made)
+
+    assert expected == run(["plan", "lake:sales", "--detailed-exitcode"])
+    assert 0 == run(["plan", "lake:sales"])

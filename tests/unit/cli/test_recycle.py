@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 from ebbtide.cli.main import run
 from ebbtide.cli.state import State
+from ebbtide.core.recycling import Label
 from ebbtide.engine.bins import Bin
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.recycling import BIN_ROOT
-from ebbtide.plan.recycling import Label
-from ebbtide.store.base import MoveRequest, StoreSpec
-from ebbtide.store.opening import open_store
+from ebbtide.storage.base import MoveRequest, StoreSpec
+from ebbtide.storage.opening import open_store
+from ebbtide.targets.lake.catalog.catalog import Catalog
+from ebbtide.targets.lake.recycling import BIN_ROOT
 
 
 def no_spark(_state, _master=None):
@@ -25,13 +25,13 @@ MISTAKES = {
     "recycle set lake:sales --days 3 --off": "say either --days or --off",
     "recycle set lake:nowhere --days 3": "nowhere",
     "recycle set oci://host/x --days 3": "policies say what is recycled",
-    "recycle ls nothing": "is no target",
+    "recycle ls nothing": "unknown target",
     "restore lake:sales": "nothing of lake:sales is named",
     "restore lake:sales raw/a.csv": "is not in the recycle bin",
     "restore lake:sales --from 000001-x": "the recycle bin has no '000001-x'",
     "restore 7": "there is no plan",
     "restore 7 --from x": "--from goes with a target",
-    "plan lake:sales --bin --all": "--bin goes with no other choice",
+    "plan lake:sales --bin --all": "--bin and --all are given",
 }
 
 

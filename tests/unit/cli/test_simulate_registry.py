@@ -39,7 +39,10 @@ def test_every_manifest_and_tag_gets_a_line(files, capsys):
         {"repository": "app", "digest": "sha256:aa", "decision": "recycle", "policy": "Default"},
         {"repository": "app", "tag": "v1", "decision": "recycle", "policy": "Default"},
         {"repository": "app", "digest": "sha256:bb", "decision": "delete", "policy": "Untagged"},
-    ] == [{name: row[name] for name in row if name not in ("deadline", "held_by")} for row in rows]
+    ] == [
+        {name: row[name] for name in row if name not in ("deadline", "held_by", "unmatched")} for row in rows
+    ]
+    assert [True, True, None] == [row.get("unmatched") for row in rows]
     assert ["2018-01-06T00:00:00Z", "2018-01-06T00:00:00Z", "2018-01-04T00:00:00Z"] == [
         row["deadline"] for row in rows
     ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ebbtide.engine.deleting import Attempt, DeleteOptions, store_deleter
-from ebbtide.store.base import StoreSpec
-from ebbtide.store.opening import open_store
+from ebbtide.engine.actor import Attempt, DeleteOptions, store_deleter
+from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.opening import open_store
 
 NEEDED = "referenced since the plan was made: keep/x on branch main"
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from py4j.protocol import Py4JNetworkError
 
+from ebbtide.core.errors import StalePlan
 from ebbtide.engine.fencing import unfenced_afterwards
-from ebbtide.errors import StalePlan
 
 
 class Target:

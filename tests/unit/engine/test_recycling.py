@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ebbtide.engine.deleting import Attempt, DeleteOptions, store_deleter
+from ebbtide.engine.actor import Attempt, DeleteOptions, store_deleter
 from ebbtide.engine.recycling import Recycler
-from ebbtide.store.base import Store, StoreSpec
-from ebbtide.store.opening import open_store
+from ebbtide.storage.base import Store, StoreSpec
+from ebbtide.storage.opening import open_store
 
 PLACE = "_lakefs/recycle/000001-0123456789ab/items/"
 NEEDED = "referenced since the plan was made: keep/x on branch main"

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from ebbtide.core.errors import MetadataError, NotFound, SafetyStop
+from ebbtide.core.recycling import Label, items_of, label_from_json, label_key
 from ebbtide.engine import restoring
 from ebbtide.engine.bins import Bin
-from ebbtide.engine.burials import find_burial, finished_outcomes, is_restore
-from ebbtide.engine.restoring import Restorer, check_none_interrupted, restored_since, to_addresses
-from ebbtide.errors import MetadataError, NotFound, SafetyStop
-from ebbtide.ledger.runs import Ledger, RunState
-from ebbtide.plan.recycling import Label, items_of, label_from_json, label_key
-from ebbtide.store.base import Store, StoreSpec
-from ebbtide.store.opening import open_store
+from ebbtide.engine.burials import RestoredItem, find_burial, is_restore, outcome_folders
+from ebbtide.engine.restoring import (
+    RestoreChoice,
+    Restorer,
+    check_none_interrupted,
+    restored_since,
+    to_addresses,
+)
+from ebbtide.state.runs import Ledger, RunState
+from ebbtide.storage.base import Store, StoreSpec
+from ebbtide.storage.opening import open_store
 
 NOW = datetime(2026, 1, 20, tzinfo=UTC)
 ROOT = "_lakefs/recycle/"
@@ -84,8 +90,43 @@ def test_everything_comes_back_and_is_recorded(scene):
     assert (KEYS, True) == (scene.listing(), tidied)
     assert KEYS == [scene.store.read(key).decode() for key in KEYS]
     assert RunState.SUCCEEDED == scene.ledger.run(done.run_id).state
-    assert all(map(is_restore, finished_outcomes(scene.root, scene.ledger, "uid")))
-    assert find_burial(scene.root, scene.ledger, "lake:x", KEYS[0]) is None
+    assert all(map(is_restore, outcome_folders(scene.root, scene.ledger, done.run_id)))
+    held = RestoredItem(NOW, done.run_id, NOW + timedelta(days=LABEL.days))
+    assert held == find_burial(scene.root, scene.ledger, "lake:x", KEYS[0])
+    assert held.until == done.held_until
+
+
+@pytest.mark.parametrize(("days", "until"), [(3, NOW + timedelta(days=3)), (0, None)])
+def test_who_restores_may_say_for_how_long_items_are_held(scene, days, until):
+    """The days that were asked for count from the restore; with 0 days nothing is held."""
+    asked = RestoreChoice(days=days).asked()
+    done = scene.restorer().restore("lake:x", asked, scene.bin.items(LABEL))
+    found = find_burial(scene.root, scene.ledger, "lake:x", KEYS[2])
+
+    assert (until, RestoredItem(NOW, done.run_id, until)) == (done.held_until, found)
+
+
+def test_an_interrupted_restore_holds_for_the_days_that_were_asked_for(scene):
+    """Whoever finishes the page of a killed restore knows for how many days its items are to be held."""
+    asked = RestoreChoice(days=5).asked()
+    with pytest.raises(Killed):
+        scene.restorer("page 0 moved").restore("lake:x", asked, scene.bin.items(LABEL))
+    scene.restorer().finish_interrupted()
+    found = find_burial(scene.root, scene.ledger, "lake:x", KEYS[0])
+
+    assert RestoredItem(NOW, 1, NOW + timedelta(days=5)) == found
+
+
+def test_nothing_is_restored_by_a_ledger_that_was_restored_alone(scene):
+    """A restore that the ledger has lost stops the next one before it moves anything."""
+    with pytest.raises(Killed):
+        scene.restore(dies_at="restore begun")
+    ledger = Ledger("sqlite://", clock=lambda: NOW)
+    before = scene.listing()
+    with pytest.raises(SafetyStop, match="the ledger is older than the state root"):
+        replace(scene.restorer(), ledger=ledger).finish_interrupted()
+
+    assert before == scene.listing()
 
 
 STEPS = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ebbtide.rules.images.period import Period, Unit
-from ebbtide.rules.instant import NEVER, parse_instant
+from ebbtide.core.instant import NEVER, parse_instant
+from ebbtide.targets.oci.policies.policy import Period, Unit
 
 
 @pytest.mark.parametrize(

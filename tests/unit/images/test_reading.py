@@ -7,10 +7,9 @@ import re
 
 import pytest
 
-from ebbtide.errors import BadInput
-from ebbtide.rules.images.period import Period, Unit
-from ebbtide.rules.images.policy import Policy
-from ebbtide.rules.images.reading import parse_policies, read_policies
+from ebbtide.core.errors import BadInput
+from ebbtide.targets.oci.policies.document import parse_policies, read_policies
+from ebbtide.targets.oci.policies.policy import Period, Policy, Unit
 
 SIX_MONTHS = Policy("Prod", Period(6, Unit.MONTHS), can_delete_prior=False, recycle=True)
 
@@ -127,7 +126,7 @@ def newest(**fields):
         ({"polices": []}, "did you mean 'policies'"),
         ({"policies": 5}, "not a list"),
         ({"policies": [{"days": 5}]}, "policy 1 has no name"),
-        ({"policies": [{"name": " ", "days": 5}]}, "the name of a policy"),
+        ({"policies": [{"name": " ", "days": 5}]}, "policy 1: name is ' '"),
         ({"policies": [{"name": "a", "dayz": 5}]}, "did you mean 'days'"),
         ({"policies": [{"name": "a", "days": 0}]}, "days is 0"),
         ({"policies": [{"name": "a", "days": -1}]}, "days is -1"),
@@ -143,6 +142,8 @@ def newest(**fields):
         ({"policies": [{"name": "a", "days": 5, "unit": "days"}]}, "days and a unit"),
         ({"policies": [{"name": "a", "can_delete_prior": "no"}]}, "can_delete_prior is 'no'"),
         ({"policies": [{"name": "a", "recycle": 1}]}, "recycle is 1"),
+        ({"policies": [{"name": "a", "recycle": {}}]}, "recycle is {}"),
+        ({"policies": [{"name": "a", "can_delete_prior": []}]}, "can_delete_prior is []"),
         ({"policies": [{"name": "a b"}, {"name": "A-B"}]}, "there twice"),
         ({"policies": [{"name": "a", "days": 1, "Days": 2}]}, "days is given twice"),
         ({"policies": {"a": {"name": "b"}}}, "is named 'b' inside"),

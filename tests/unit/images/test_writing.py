@@ -9,14 +9,28 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.errors import PolicyError
-from ebbtide.rules.documents import MOST_DAYS
-from ebbtide.rules.images.patterns import Glob, tag_pattern
-from ebbtide.rules.images.period import Period, Unit
-from ebbtide.rules.images.policies import AssignRule, KeepNewest, Policies
-from ebbtide.rules.images.policy import GIVEN_POLICIES, RELEASED, SYSTEM_POLICIES, Policy, same_name
-from ebbtide.rules.images.reading import parse_policies, read_policies
-from ebbtide.rules.images.writing import policies_hash, policies_text, write_policies
+from ebbtide.core.documents import MOST_DAYS
+from ebbtide.core.errors import PolicyError
+from ebbtide.targets.oci.policies.document import (
+    parse_policies,
+    policies_hash,
+    policies_text,
+    read_policies,
+    write_policies,
+)
+from ebbtide.targets.oci.policies.patterns import Glob, tag_pattern
+from ebbtide.targets.oci.policies.policy import (
+    GIVEN_POLICIES,
+    RELEASED,
+    SYSTEM_POLICIES,
+    AssignRule,
+    KeepNewest,
+    Period,
+    Policies,
+    Policy,
+    Unit,
+    same_name,
+)
 
 _PERIODS = st.none() | st.builds(Period, st.integers(1, MOST_DAYS), st.sampled_from(Unit))
 _TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=1, max_size=12)
@@ -88,7 +102,7 @@ def test_requirement_2_0_what_is_written_has_every_value():
         ({"removed": ["Prod"]}, "is not given"),
         ({"removed": ["released"], "policies": {"Released": {}}}, "also among the policies"),
         ({"removed": "Released"}, "not a list"),
-        ({"removed": [5]}, "removed is 5"),
+        ({"removed": [5]}, r"removed\[0\] is 5"),
         (
             {"removed": ["Released"], "assign": [{"repository": "*", "tag": "v", "policy": "Released"}]},
             "no policy",

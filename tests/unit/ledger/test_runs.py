@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import create_engine, text
 
-from ebbtide.errors import Busy, EnvironmentProblem, NotFound, SafetyStop
-from ebbtide.ledger.locks import target_lock
-from ebbtide.ledger.runs import Ledger, RunState
+from ebbtide.core.errors import Busy, EnvironmentProblem, NotFound, SafetyStop
+from ebbtide.state.locks import target_lock
+from ebbtide.state.runs import Ledger, RunState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -140,3 +140,14 @@ def test_several_may_open_a_new_ledger_at_once(tmp_path):
     run_id = begin(ledgers[0])
 
     assert {run_id} == {ledger.runs()[0].run_id for ledger in ledgers}
+
+
+def test_numbers_go_on_after_an_acceptance(ledger):
+    """An acceptance has the number that it was given, and the next run has a higher one."""
+    first = begin(ledger)
+    before = ledger.acceptance()
+    ledger.accept(first + 5, "the ledger is older")
+
+    assert (0, first + 5) == (before, ledger.acceptance())
+    assert first + 6 == begin(ledger)
+    assert "accepted: the ledger is older" == ledger.events(first + 5)[0][2]

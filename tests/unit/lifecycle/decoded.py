@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ebbtide.lake.catalog.model import RangeInfo
-from ebbtide.lake.catalog.ranges import COMMITTED, write_range
-from ebbtide.lake.metadata.reference_files import ReferenceFiles
-from ebbtide.store.base import StoreSpec
-from ebbtide.store.opening import open_store
+from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.opening import open_store
+from ebbtide.targets.lake.catalog.model import RangeInfo
+from ebbtide.targets.lake.catalog.ranges import COMMITTED, write_range
+from ebbtide.targets.lake.metadata.reference_files import ReferenceFiles
 
 NAMESPACE = "s3://bucket/lake"
 

@@ -4,13 +4,12 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from ebbtide.errors import MetadataError
-from ebbtide.lake.catalog.model import Commit
-from ebbtide.lake.lifecycle.commits import potential_commits
-from ebbtide.lake.lifecycle.policies import CurrentRule
-from ebbtide.lake.metadata.ties import Tie, commit_ties
-from ebbtide.rules.lake_policy import Referrer
-from ebbtide.rules.lake_policy_parser import lake_policy
+from ebbtide.core.errors import MetadataError
+from ebbtide.targets.lake.catalog.model import Commit
+from ebbtide.targets.lake.lifecycle.commits import potential_commits
+from ebbtide.targets.lake.lifecycle.policies import CurrentRule
+from ebbtide.targets.lake.metadata.ties import Tie, commit_ties
+from ebbtide.targets.repository.policy import Referrer, lake_policy
 
 ANY = date(1998, 1, 20)
 SEED_RULES = [

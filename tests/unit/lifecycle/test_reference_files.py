@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.unit.lifecycle.decoded import NAMESPACE, make_files, make_range
 
-from ebbtide.errors import MetadataError
-from ebbtide.lake.catalog.model import RangeInfo
-from ebbtide.lake.catalog.ranges import COMMITTED
-from ebbtide.tables.digest import hash_addresses
+from ebbtide.core.errors import MetadataError
+from ebbtide.engine.tables.digest import hash_addresses
+from ebbtide.targets.lake.catalog.model import RangeInfo
+from ebbtide.targets.lake.catalog.ranges import COMMITTED
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.lake.lifecycle.segments import cut, judge, prefix_slice
-from ebbtide.lake.metadata.ties import Tie
-from ebbtide.rules.lake_policy import Referrer, class_days
+from ebbtide.targets.lake.lifecycle.segments import cut, judge, prefix_slice
+from ebbtide.targets.lake.metadata.ties import Tie
+from ebbtide.targets.repository.policy import Referrer, class_days
 
 KEYS = st.lists(st.text("ab/é𝄞", max_size=5), unique=True).map(sorted)
 PREFIXES = st.lists(st.text("ab/é𝄞", max_size=3), max_size=4)

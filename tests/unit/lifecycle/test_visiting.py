@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 from tests.unit.lifecycle.decoded import make_files, make_range
 
-from ebbtide.lake.catalog.ranges import COMMITTED
-from ebbtide.lake.lifecycle.visiting import _Visitor
-from ebbtide.lake.metadata.affected import is_affected, make_folder
-from ebbtide.tables.digest import hash_addresses
+from ebbtide.engine.tables.digest import hash_addresses
+from ebbtide.targets.lake.catalog.ranges import COMMITTED
+from ebbtide.targets.lake.lifecycle.visiting import _Visitor
+from ebbtide.targets.lake.metadata.affected import finish_folder, is_affected, make_folder
 
 OLD, NEW = ["data/1", "data/2"], ["data/1", "data/new"]
 """The same row, and one that differs, in two versions of a range."""
@@ -57,6 +57,7 @@ def test_what_a_change_affects(tmp_path, old, new, affected):
         for info, (now, before) in ((make_range(files, OLD), old), (make_range(files, NEW), new))
     ]
     (counts,) = _Visitor({0: files}, folder, again=False)([pa.RecordBatch.from_pylist(units)])
+    finish_folder(folder, counts.to_pylist()[0]["affected"])
     everything = ["data/1", "data/2", "data/new"]
     found = is_affected(folder, 0, hash_addresses(everything))
 

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from ebbtide.errors import MetadataError
-from ebbtide.lake.catalog.model import Commit
-from ebbtide.lake.metadata.terms import Term, commit_terms, staging_term
-from ebbtide.plan.decision import HoldReason
-from ebbtide.rules.instant import NEVER, parse_instant
-from ebbtide.rules.retention import RetentionRules
+from ebbtide.core.decision import HoldReason
+from ebbtide.core.errors import MetadataError
+from ebbtide.core.instant import NEVER, parse_instant
+from ebbtide.targets.lake.catalog.model import Commit
+from ebbtide.targets.lake.metadata.terms import Term, commit_terms, staging_term
+from ebbtide.targets.repository.retention_rules import RetentionRules
 
 FIVE = RetentionRules(5)
 NO_TAGS = RetentionRules(5, tags_protect=False)

@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ebbtide.errors import MetadataError
-from ebbtide.plan.manifest import Manifest, Summary, Tally, manifest_from_json
+from ebbtide.core.errors import MetadataError
+from ebbtide.core.manifest import Manifest, Summary, Tally, manifest_from_json
 
 MANIFEST = Manifest(
     run_id=7,

@@ -8,20 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.errors import BadInput
-from ebbtide.registry.model import Quarantine, QuarantineState
-from ebbtide.registry.records.marking import (
+from ebbtide.core.errors import BadInput
+from ebbtide.core.instant import NEVER, parse_instant
+from ebbtide.targets.oci.model import Decision, Image, Quarantine, QuarantineState, Tag
+from ebbtide.targets.oci.oracle import judge
+from ebbtide.targets.oci.policies.document import read_policies
+from ebbtide.targets.oci.policies.policy import Assigned
+from ebbtide.targets.oci.records.marking import (
     assigning,
     loosens,
     pinning,
     quarantining,
     renewing,
+    restoring,
     unpinning,
 )
-from ebbtide.registry.records.model import Mark, Role, Target, read_role
-from ebbtide.rules.images.policy import Assigned
-from ebbtide.rules.images.reading import read_policies
-from ebbtide.rules.instant import NEVER, parse_instant
+from ebbtide.targets.oci.records.model import Mark, Role, Target, read_role
 
 NOW = parse_instant("2018-01-01")
 PAST, SOON, LATE = map(parse_instant, ("2017-12-01", "2018-01-02", "2030-01-01"))
@@ -45,6 +47,31 @@ _ASSIGNED = st.builds(
 )
 _QUARANTINES = st.none() | st.builds(Quarantine, st.sampled_from(QuarantineState), st.just(PAST))
 MARKS = st.builds(Mark, st.sampled_from([TAG, MANIFEST]), _ASSIGNED, _QUARANTINES)
+
+
+@given(MARKS, MARKS)
+def test_nothing_that_was_restored_goes_at_once(on_tag, on_manifest):
+    """By the oracle, an image that is restored stays, whatever was assigned to it before, and so do pins."""
+    tag, manifest = (
+        restoring(replace(mark, target=target), POLICIES, NOW)
+        for mark, target in ((replace(on_tag, quarantine=None), TAG), (on_manifest, MANIFEST))
+    )
+    named = Tag("v1", PAST, tag.assigned, seen_at=PAST)
+    image = Image(
+        "team/app",
+        DIGEST,
+        (named,),
+        pushed_at=PAST,
+        quarantine=manifest.quarantine,
+        assigned=manifest.assigned,
+        seen_at=PAST,
+    )
+    decided = judge(POLICIES, [image], NOW)
+    alone = judge(POLICIES, [replace(image, tags=(), untagged_since=PAST)], NOW)
+
+    assert {Decision.KEEP} == {one.decision for one in (*decided, *alone)}
+    assert not loosens(on_tag, tag, NOW)
+    assert not loosens(on_manifest, manifest, NOW)
 
 
 @given(MARKS)

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.services.bin_kit import DAY, NOON
 
-from ebbtide.errors import MetadataError, Refused
-from ebbtide.registry.base import Descriptor, Manifest
-from ebbtide.registry.documents import OCI_INDEX, OCI_MANIFEST
-from ebbtide.registry.names import digest_of
-from ebbtide.registry.recycling.document import PREFIX, read_entry_document, write_entry
-from ebbtide.registry.recycling.entry import BinEntry, KeptTag, merged
-from ebbtide.rules.instant import NEVER
+from ebbtide.core.errors import MetadataError, Refused
+from ebbtide.core.instant import NEVER
+from ebbtide.targets.oci.base import Descriptor, Manifest
+from ebbtide.targets.oci.documents import OCI_INDEX, OCI_MANIFEST
+from ebbtide.targets.oci.names import digest_of
+from ebbtide.targets.oci.recycling.document import PREFIX, read_entry_document, write_entry
+from ebbtide.targets.oci.recycling.entry import BinEntry, KeptTag, merged
 
 DIGEST = digest_of(b"image")
 IMAGE = Descriptor(DIGEST, 5, OCI_MANIFEST)

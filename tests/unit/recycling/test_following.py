@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.services.bin_kit import DAY, NOON
 
-from ebbtide.registry.base import Descriptor
-from ebbtide.registry.documents import Content
-from ebbtide.registry.names import digest_of
-from ebbtide.registry.recycling.closure import removal_order
-from ebbtide.registry.recycling.entry import BinEntry, KeptTag
-from ebbtide.registry.recycling.following import followers, is_follower, signature_tags
+from ebbtide.targets.oci.base import Descriptor
+from ebbtide.targets.oci.documents import Content
+from ebbtide.targets.oci.names import digest_of
+from ebbtide.targets.oci.recycling.closure import removal_order
+from ebbtide.targets.oci.recycling.entry import BinEntry, KeptTag
+from ebbtide.targets.oci.recycling.following import followers, is_follower, signature_tags
 
 D = [digest_of(bytes([number])) for number in range(8)]
 IMAGE = BinEntry("app", D[0], NOON, NOON + DAY, (KeptTag("v1"),))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ebbtide.errors import BadInput, Refused
-from ebbtide.registry.names import is_tag
-from ebbtide.registry.recycling.naming import (
+from ebbtide.core.errors import BadInput, Refused
+from ebbtide.targets.oci.names import is_tag
+from ebbtide.targets.oci.recycling.naming import (
     BIN,
     bin_repository,
     entry_tag,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.worlds_of_images import decisions, image, judged, tag
 
-from ebbtide.rules.instant import parse_instant
+from ebbtide.core.instant import parse_instant
 
 NEWEST = {"keep_newest": [{"repository": "*", "tag": "v.*", "count": 2}]}
 

@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from ebbtide.errors import WorldError
-from ebbtide.registry.lines import plain_judgement, read_lines
-from ebbtide.registry.model import Decision, Image, Judgement, Quarantine, QuarantineState, Tag
-from ebbtide.rules.images.policy import Assigned
-from ebbtide.rules.instant import NEVER, parse_instant
+from ebbtide.core.errors import WorldError
+from ebbtide.core.instant import NEVER, parse_instant
+from ebbtide.targets.oci.lines import plain_judgement, read_lines
+from ebbtide.targets.oci.model import Decision, Image, Judgement, Quarantine, QuarantineState, Tag
+from ebbtide.targets.oci.policies.policy import Assigned
 
 MOMENT = "2018-01-01T10:30:00Z"
 AT = parse_instant(MOMENT)

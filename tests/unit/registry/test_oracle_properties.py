@@ -7,7 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.registry.model import (
+from ebbtide.core.instant import days_after, parse_instant
+from ebbtide.targets.oci.model import (
     Decision,
     Image,
     Quarantine,
@@ -16,12 +17,10 @@ from ebbtide.registry.model import (
     Running,
     Tag,
 )
-from ebbtide.registry.oracle import judge
-from ebbtide.rules.images.patterns import glob, tag_pattern
-from ebbtide.rules.images.policies import KeepNewest
-from ebbtide.rules.images.policy import Assigned
-from ebbtide.rules.images.reading import read_policies
-from ebbtide.rules.instant import days_after, parse_instant
+from ebbtide.targets.oci.oracle import judge
+from ebbtide.targets.oci.policies.document import read_policies
+from ebbtide.targets.oci.policies.patterns import glob, tag_pattern
+from ebbtide.targets.oci.policies.policy import Assigned, KeepNewest
 
 START = parse_instant("2018-01-01")
 NOW = days_after(START, 10)

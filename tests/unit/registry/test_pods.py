@@ -13,11 +13,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from ebbtide.errors import SafetyStop
-from ebbtide.registry.holding import scan_doubt
-from ebbtide.registry.model import OLDEST_SCAN, Reference
-from ebbtide.registry.pods import TOKEN, live_running, running_from
-from ebbtide.rules.instant import parse_instant, system_clock
+from ebbtide.core.errors import SafetyStop
+from ebbtide.core.instant import parse_instant, system_clock
+from ebbtide.targets.oci.holding import scan_doubt
+from ebbtide.targets.oci.model import OLDEST_SCAN, Reference
+from ebbtide.targets.oci.pods import TOKEN, live_running, running_from
 
 NOW = parse_instant("2018-02-02")
 

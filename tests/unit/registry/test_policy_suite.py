@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from ebbtide.errors import BadInput
-from ebbtide.registry.policy_suite import registry_case, run_cases
+from ebbtide.core.errors import BadInput
+from ebbtide.targets.oci.policy_suite import registry_case, run_cases
 
 CASE = {
     "name": "old ones go",

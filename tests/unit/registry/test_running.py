@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from ebbtide.errors import WorldError
-from ebbtide.registry.model import Reference, Running
-from ebbtide.registry.references import read_reference, without_host
-from ebbtide.registry.running import read_running
-from ebbtide.rules.instant import parse_instant
+from ebbtide.core.errors import WorldError
+from ebbtide.core.instant import parse_instant
+from ebbtide.targets.oci.model import Reference, Running
+from ebbtide.targets.oci.references import read_reference, without_host
+from ebbtide.targets.oci.running import read_running
 
 A = f"sha256:{'a' * 64}"
 

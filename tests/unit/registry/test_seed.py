@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.worlds_of_images import decisions, digest, image, judged, tag
 
-from ebbtide.registry.model import Decision
-from ebbtide.rules.images.period import Period, Unit
-from ebbtide.rules.images.policy import RELEASED, Assigned, Policy, renewed
-from ebbtide.rules.instant import NEVER, format_instant, parse_instant
+from ebbtide.core.instant import NEVER, format_instant, parse_instant
+from ebbtide.targets.oci.model import Decision
+from ebbtide.targets.oci.policies.policy import RELEASED, Assigned, Period, Policy, Unit, renewed
 
 HALF_A_YEAR = Policy("Released", Period(6, Unit.MONTHS), can_delete_prior=False)
 A_YEAR = Policy("Released", Period(1, Unit.YEARS), can_delete_prior=False)

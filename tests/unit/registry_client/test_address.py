@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from ebbtide.config import Settings, load_settings
-from ebbtide.errors import BadInput, ConfigError
-from ebbtide.registry.base import RegistrySpec
-from ebbtide.registry.client.address import LayoutPath, RegistryUrl, parse_address
-from ebbtide.registry.client.image_layout import ImageLayout
-from ebbtide.registry.client.opening import open_registry
-from ebbtide.registry.client.options import Credentials, RegistryOptions
-from ebbtide.registry.client.server import RegistryClient
+from ebbtide.core.errors import BadInput, ConfigError
+from ebbtide.targets.oci.base import RegistrySpec
+from ebbtide.targets.oci.client.address import LayoutPath, RegistryUrl, parse_address
+from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.client.opening import open_registry
+from ebbtide.targets.oci.client.options import Credentials, RegistryOptions
+from ebbtide.targets.oci.client.server import RegistryClient
 
 
 @pytest.mark.parametrize(

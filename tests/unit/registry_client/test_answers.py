@@ -7,15 +7,15 @@ import json
 import httpx
 import pytest
 
-from ebbtide.errors import MetadataError, StoreError, Unsupported
-from ebbtide.registry.base import Manifest
-from ebbtide.registry.client.challenge import Challenge, parse_challenges
-from ebbtide.registry.client.failures import codes_of, wanted_wait
-from ebbtide.registry.client.options import Credentials, RegistryOptions
-from ebbtide.registry.client.wire import Ask, Wire
-from ebbtide.registry.documents import DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, read_content
-from ebbtide.registry.names import digest_of
-from ebbtide.store.backoff import Backoff
+from ebbtide.core.errors import MetadataError, StoreError, Unsupported
+from ebbtide.storage.backoff import Backoff
+from ebbtide.targets.oci.base import Manifest
+from ebbtide.targets.oci.client.challenge import Challenge, parse_challenges
+from ebbtide.targets.oci.client.failures import codes_of, wanted_wait
+from ebbtide.targets.oci.client.options import Credentials, RegistryOptions
+from ebbtide.targets.oci.client.wire import Ask, Wire
+from ebbtide.targets.oci.documents import DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, read_content
+from ebbtide.targets.oci.names import digest_of
 
 BLOB = {"mediaType": "x/y", "digest": digest_of(b"blob"), "size": 4}
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.errors import BadInput
-from ebbtide.registry.client.address import registry_address, registry_uid
-from ebbtide.registry.client.image_ref import ImageRef, image_ref
+from ebbtide.core.errors import BadInput
+from ebbtide.targets.oci.client.address import registry_address
+from ebbtide.targets.oci.client.canonical import registry_uid
+from ebbtide.targets.oci.client.image_ref import ImageRef, image_ref
 
 DIGEST = f"sha256:{1:064x}"
 

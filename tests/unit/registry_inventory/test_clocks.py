@@ -7,13 +7,14 @@ from datetime import timedelta
 
 import pytest
 
-from ebbtide.registry.graph import follows_a_digest
-from ebbtide.registry.inventory.clocks import HELD, ManifestRecord, Standing, TagRecord
-from ebbtide.registry.inventory.clocks import manifest_record as dated_manifest
-from ebbtide.registry.inventory.clocks import tag_record as dated_tag
-from ebbtide.rules.images.period import Period
-from ebbtide.rules.images.policy import DEFAULT, UNTAGGED, Assigned, Policy
-from ebbtide.rules.instant import parse_instant
+from ebbtide.core.instant import parse_instant
+from ebbtide.targets.oci.documents import OCI_MANIFEST
+from ebbtide.targets.oci.graph import follows_a_digest
+from ebbtide.targets.oci.inventory.clocks import HELD, ManifestRecord, Standing, TagRecord
+from ebbtide.targets.oci.inventory.clocks import manifest_record as dated_manifest
+from ebbtide.targets.oci.inventory.clocks import tag_record as dated_tag
+from ebbtide.targets.oci.inventory.dater import Dater
+from ebbtide.targets.oci.policies.policy import DEFAULT, UNTAGGED, Assigned, Period, Policies, Policy
 
 A, B = (f"sha256:{letter * 64}" for letter in "ab")
 FIRST, SECOND, THIRD = (parse_instant(f"2026-03-{day:02d}") for day in (1, 2, 3))
@@ -54,6 +55,39 @@ def test_a_tag_that_stays(policy, pushed, moved):
     earlier = TagRecord(A, moved, FIRST, COPIED)
 
     assert earlier == dated_tag(A, earlier, pushed=pushed, scanned=SECOND, policy=policy, now=NOW)
+
+
+@pytest.mark.parametrize(("moved", "since"), [(None, FIRST), (SECOND, SECOND)])
+def test_a_tag_that_got_no_policy_yet(moved, since):
+    """What was seen before its repository was adopted gets the policy of that day, from its own clock."""
+    earlier = TagRecord(A, moved, FIRST)
+    found = dated_tag(A, earlier, pushed=None, scanned=SECOND, policy=DEFAULT, now=NOW)
+    left = dated_tag(A, earlier, pushed=None, scanned=SECOND, policy=None, now=NOW)
+
+    assert replace(earlier, assigned=Assigned("Default", since + timedelta(days=5), True, True)) == found
+    assert earlier == left
+
+
+def test_a_manifest_that_got_no_policy_yet():
+    """An untagged manifest of a repository that is adopted later counts from when its last tag left."""
+    first = dated_manifest(Standing(), None, pushed=None, untagged=None, now=FIRST)
+    later = dated_manifest(Standing(), first, pushed=None, untagged=UNTAGGED, now=NOW)
+
+    assert (FIRST, Assigned()) == (first.untagged_since, first.assigned)
+    assert (FIRST, FIRST + timedelta(days=5)) == (later.untagged_since, later.assigned.expires_at)
+
+
+@pytest.mark.parametrize(("adopted", "policy"), [(None, "Default"), ({"app"}, "Default"), ({"apps"}, None)])
+def test_policies_are_assigned_in_adopted_repositories(adopted, policy):
+    """A scan copies policies onto tags and manifests only where somebody has confirmed what they do."""
+    dater = Dater(Policies(), {}, frozenset(), NOW, None if adopted is None else frozenset(adopted))
+    tag = dater.tag({"repository": "app", "tag": "v1", "digest": A, "before": None, "pushed": None})
+    row = {"repository": "app", "digest": A, "media_type": OCI_MANIFEST, "before": None, "pushed": None}
+    facts = {"tagged": False, "was_tagged": True, "led": False}
+    rest = {"size": 1, "children": [], "subject": "", "blobs": []}
+    image = dater.image({**row, **facts, **rest})
+
+    assert (policy, policy and "Untagged") == (tag["policy"], image["policy"])
 
 
 def test_a_tag_that_follows_gets_nothing():

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ebbtide.errors import BadInput
-from ebbtide.registry.documents import OCI_MANIFEST
-from ebbtide.registry.inventory.events import LARGEST_ENVELOPE, Event, read_events
-from ebbtide.rules.instant import parse_instant
+from ebbtide.core.errors import BadInput
+from ebbtide.core.instant import parse_instant
+from ebbtide.targets.oci.documents import OCI_MANIFEST
+from ebbtide.targets.oci.inventory.events import LARGEST_ENVELOPE, Event, read_events
 
 A = f"sha256:{'a' * 64}"
 AT = "2026-03-01T10:11:12.123456789Z"

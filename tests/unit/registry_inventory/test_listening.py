@@ -12,11 +12,11 @@ from contextlib import closing
 import httpx
 import pytest
 
-from ebbtide.errors import EnvironmentProblem, StoreError
-from ebbtide.registry.documents import OCI_MANIFEST
-from ebbtide.registry.inventory.events import LARGEST_ENVELOPE, Event
-from ebbtide.registry.inventory.listening import Listener, listening
-from ebbtide.rules.instant import parse_instant
+from ebbtide.core.errors import EnvironmentProblem, StoreError
+from ebbtide.core.instant import parse_instant
+from ebbtide.targets.oci.documents import OCI_MANIFEST
+from ebbtide.targets.oci.inventory.events import LARGEST_ENVELOPE, Event
+from ebbtide.targets.oci.inventory.listening import Listener, listening
 
 A = f"sha256:{'a' * 64}"
 PUSH = {

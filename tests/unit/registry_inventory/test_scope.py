@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from tests.services.image_kit import push_image
 
-from ebbtide.errors import AlreadyExists, BadInput, SafetyStop
-from ebbtide.registry.base import Descriptor, RegistrySpec
-from ebbtide.registry.client.image_layout import ImageLayout
-from ebbtide.registry.documents import OCI_MANIFEST, Content
-from ebbtide.registry.inventory.engine import Scope, Tagged
-from ebbtide.registry.inventory.listing import check_catalog, check_tags, find_scope
-from ebbtide.registry.inventory.questions import blobs_of
-from ebbtide.registry.inventory.scanning import scan
-from ebbtide.registry.inventory.snapshots import Snapshot
-from ebbtide.rules.images.policies import Policies
-from ebbtide.rules.instant import parse_instant
+from ebbtide.core.errors import AlreadyExists, BadInput, SafetyStop
+from ebbtide.core.instant import parse_instant
+from ebbtide.targets.oci.base import Descriptor, RegistrySpec
+from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.documents import OCI_MANIFEST, Content
+from ebbtide.targets.oci.inventory.engine import Scope, Tagged
+from ebbtide.targets.oci.inventory.listing import check_catalog, check_tags, find_scope
+from ebbtide.targets.oci.inventory.questions import blobs_of
+from ebbtide.targets.oci.inventory.scanning import scan
+from ebbtide.targets.oci.inventory.snapshots import Snapshot
+from ebbtide.targets.oci.policies.policy import Policies
 
 NOTHING: Any = None
 """A table that is not looked at."""

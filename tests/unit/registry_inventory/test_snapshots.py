@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.errors import MetadataError
-from ebbtide.registry.inventory.snapshots import (
+from ebbtide.core.errors import MetadataError
+from ebbtide.core.instant import parse_instant
+from ebbtide.targets.oci.inventory.snapshots import (
     read_snapshot,
     remove_older,
     snapshot_folder,
     snapshot_name,
 )
-from ebbtide.rules.instant import parse_instant
 
 
 def make(root: Path, name: str, *, whole: bool = True) -> None:

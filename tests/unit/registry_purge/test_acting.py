@@ -10,15 +10,15 @@ import pytest
 from tests.services.bin_kit import tags_of, whole
 from tests.services.image_kit import Pushed, push_image, push_index
 
-from ebbtide.errors import Denied, StoreError, Unsupported
-from ebbtide.plan.decision import Outcome
-from ebbtide.registry.base import Registry, RegistrySpec
-from ebbtide.registry.client.image_layout import ImageLayout
-from ebbtide.registry.purge.acting import Remover, act_on_all, bin_entry
-from ebbtide.registry.purge.planned import Action, Planned, by_manifest
-from ebbtide.registry.recycling.listing import entries, read_entry
-from ebbtide.rules.images.policy import RECYCLE_BIN
-from ebbtide.store.base import DeleteResult
+from ebbtide.core.decision import Outcome
+from ebbtide.core.errors import Denied, StoreError, Unsupported
+from ebbtide.storage.base import DeleteResult
+from ebbtide.targets.oci.base import Registry, RegistrySpec
+from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.policies.policy import RECYCLE_BIN
+from ebbtide.targets.oci.purge.acting import Remover, act_on_all, bin_entry
+from ebbtide.targets.oci.purge.planned import Action, Planned, by_manifest
+from ebbtide.targets.oci.recycling.listing import entries, read_entry
 
 NOW = datetime(2026, 1, 6, tzinfo=UTC)
 REPOSITORY = "team/app"

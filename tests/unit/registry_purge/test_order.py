@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import pytest
 
-from ebbtide.errors import MetadataError, PolicyError, SafetyStop
-from ebbtide.registry.model import Reference, Running
-from ebbtide.registry.purge.order import PurgeOrder, read_order
-from ebbtide.registry.purge.wanted import Named, Wanted
-from ebbtide.rules.images.policies import Policies
-from ebbtide.rules.images.reading import parse_policies
-from ebbtide.rules.instant import parse_instant
+from ebbtide.core.errors import MetadataError, PolicyError, SafetyStop
+from ebbtide.core.instant import parse_instant
+from ebbtide.targets.oci.model import Reference, Running
+from ebbtide.targets.oci.policies.document import parse_policies
+from ebbtide.targets.oci.policies.policy import Policies
+from ebbtide.targets.oci.purge.order import PurgeOrder, read_order
+from ebbtide.targets.oci.purge.wanted import Named, Wanted
 
 NOW = parse_instant("2026-01-06")
 DIGEST = f"sha256:{'a' * 64}"

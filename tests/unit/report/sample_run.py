@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from ebbtide.plan.decision import HoldReason
-from ebbtide.plan.manifest import Manifest, Summary, Tally
+from ebbtide.core.decision import HoldReason
+from ebbtide.core.instant import NEVER
+from ebbtide.core.manifest import Manifest, Summary, Tally
 from ebbtide.report.page import ReportData
-from ebbtide.rules.instant import NEVER
 
 NOW = datetime(2025, 3, 14, tzinfo=UTC)
 GIB = 1024**3
@@ -180,13 +180,22 @@ SUCCEEDED_OUTCOMES = {
     "changed": Tally("changed", 341, GIB),
 }
 
+_BATCH, _LAPTOP = " (Ebbtide 0.4.0 on batch-3)", " (Ebbtide 0.4.1 on mira-laptop)"
 _PLANNING = (
-    (NOW + timedelta(hours=3, minutes=3), "airflow", "planning lake:analytics began"),
+    (
+        NOW + timedelta(hours=3, minutes=3),
+        "airflow",
+        f"planning lake:analytics began{_BATCH}",
+    ),
     (NOW + timedelta(hours=3, minutes=4, seconds=12), "airflow", "planning -> planned"),
 )
 _APPLYING = (
     (NOW + timedelta(hours=3, minutes=15, seconds=30), "mira", "planned -> approved"),
-    (NOW + timedelta(hours=3, minutes=15, seconds=31), "mira", "approved -> applying"),
+    (
+        NOW + timedelta(hours=3, minutes=15, seconds=31),
+        "mira",
+        f"approved -> applying{_LAPTOP}",
+    ),
 )
 _END = NOW + timedelta(hours=3, minutes=41, seconds=2)
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from ebbtide.report.format import count, human_bytes, moment, percent, plural, printable, shorten
-from ebbtide.rules.instant import NEVER
+from ebbtide.core.format import count, human_bytes, moment, percent, plural, printable, shorten
+from ebbtide.core.instant import NEVER
 
 
 @pytest.mark.parametrize(

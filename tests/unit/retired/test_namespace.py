@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from ebbtide.lake.catalog.model import RetiredRepository
-from ebbtide.lake.inventory import _Lister
-from ebbtide.lake.retired.listing import has_own, neighbours, own_folders, prefixes
-from ebbtide.store.base import StoreSpec
-from ebbtide.store.opening import open_store
+from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.opening import open_store
+from ebbtide.targets.lake.catalog.model import RetiredRepository
+from ebbtide.targets.lake.inventory import _Lister
+from ebbtide.targets.lake.retired.listing import has_own, neighbours, own_folders, prefixes
 
 UID = "0123abcd"
 KEYS = [

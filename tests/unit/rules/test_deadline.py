@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ebbtide.rules.deadline import deadline, due, lapse
-from ebbtide.rules.instant import NEVER
+from ebbtide.core.deadline import deadline, due, lapse
+from ebbtide.core.instant import NEVER
 
 EARLY = datetime(1998, 1, 10, tzinfo=UTC)
 LATE = datetime(1998, 1, 20, tzinfo=UTC)

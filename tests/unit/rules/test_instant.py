@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.errors import BadInput
-from ebbtide.rules.instant import (
+from ebbtide.core.errors import BadInput
+from ebbtide.core.instant import (
     NEVER,
     days_after,
     days_before,

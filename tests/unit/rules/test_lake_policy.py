@@ -5,10 +5,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ebbtide.errors import PolicyError
-from ebbtide.rules.instant import NEVER, parse_instant
-from ebbtide.rules.lake_policy import Referrer, reference_lapse
-from ebbtide.rules.lake_policy_parser import lake_policy, parse_lake_policy, policy_hash, policy_text
+from ebbtide.core.errors import PolicyError
+from ebbtide.core.instant import NEVER, parse_instant
+from ebbtide.targets.repository.policy import (
+    Referrer,
+    lake_policy,
+    parse_lake_policy,
+    policy_hash,
+    policy_text,
+    reference_lapse,
+)
 
 SEED = """{
    "rule1" : {

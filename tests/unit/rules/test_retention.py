@@ -2,8 +2,8 @@
 
 import pytest
 
-from ebbtide.errors import PolicyError
-from ebbtide.rules.retention import (
+from ebbtide.core.errors import PolicyError
+from ebbtide.targets.repository.retention_rules import (
     RetentionRules,
     parse_retention,
     retention_hash,

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
 
-from ebbtide.rules.s3.configuration import (
+from ebbtide.targets.s3.rules.configuration import (
     Configuration,
     Expiration,
     Filter,
@@ -14,7 +14,7 @@ from ebbtide.rules.s3.configuration import (
     Rule,
     Transition,
 )
-from ebbtide.rules.s3.storage_classes import CHEAPEST_FIRST
+from ebbtide.targets.s3.rules.storage_classes import CHEAPEST_FIRST
 
 LOCATIONS = ("cold-store", "attic")
 

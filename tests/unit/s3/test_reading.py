@@ -8,8 +8,8 @@ import pytest
 from tests.unit.s3.as_xml import as_xml
 from tests.unit.s3.refused import ONLY_JSON, REFUSED, move, rule, tag, where
 
-from ebbtide.errors import LifecycleError
-from ebbtide.rules.s3.configuration import (
+from ebbtide.core.errors import LifecycleError
+from ebbtide.targets.s3.rules.configuration import (
     Expiration,
     Filter,
     MinimumSize,
@@ -18,7 +18,7 @@ from ebbtide.rules.s3.configuration import (
     Rule,
     Transition,
 )
-from ebbtide.rules.s3.reading import LONGEST_TEXT, read_configuration, read_configuration_text
+from ebbtide.targets.s3.rules.document import LONGEST_TEXT, read_configuration, read_configuration_text
 
 EVERYTHING = {
     "ID": "all of it",
@@ -103,9 +103,12 @@ def test_a_document_that_is_no_configuration_is_malformed(document):
     [
         ([rule(), rule(Expiration={"Days": 0})], "rule 2: Expiration.Days is 0"),
         ([rule(ID="old", Expiration={"Days": 0})], "rule 'old': Expiration.Days is 0"),
-        ([rule(Expiration={"Dais": 1})], "rule 1: Expiration unknown field 'Dais'"),
+        ([rule(Expiration={"Dais": 1})], "rule 1: Expiration has the unknown field 'Dais'"),
         ([rule(Expiration={"Days": [1]})], "rule 1: Expiration.Days is a list"),
         (where({"And": {"Tags": [{"Key": 1}]}}), "rule 1: Filter.And.Tags[0].Key is 1"),
+        ([rule(), rule(Status=None)], "rule 2: it has no Status"),
+        ([rule(Status=None, Staus="Enabled")], "rule 1: it has the unknown field 'Staus'"),
+        (["Expiration"], "rule 1 is 'Expiration'"),
         ([rule(ID="x" * 300)], "... (300 characters)"),
     ],
 )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ebbtide.bucket.rulebook import BucketRules
-from ebbtide.errors import LifecycleError, NotFound
-from ebbtide.rules.s3.configuration import Expiration, Filter
-from ebbtide.rules.s3.reading import read_configuration
+from ebbtide.core.errors import LifecycleError, NotFound
+from ebbtide.targets.s3.rulebook import BucketRules
+from ebbtide.targets.s3.rules.configuration import Expiration, Filter
+from ebbtide.targets.s3.rules.document import read_configuration
 
 DAYS = {"Expiration": {"Days": 1}}
 ONE_TAG = {"Key": "k", "Value": "v"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ebbtide.errors import AddressError
-from ebbtide.store.address import canonical, canonical_column, canonical_namespace, is_inside
+from ebbtide.core.errors import AddressError
+from ebbtide.storage.address import canonical, canonical_column, canonical_namespace, is_inside
 
 
 @pytest.mark.parametrize(

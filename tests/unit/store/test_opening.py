@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ebbtide.errors import AddressError, BadInput
-from ebbtide.store.base import Store, StoreSpec
-from ebbtide.store.opening import open_store
+from ebbtide.core.errors import AddressError, BadInput
+from ebbtide.storage.base import Store, StoreSpec
+from ebbtide.storage.opening import open_store
 
 
 def test_a_path_opens_a_folder(tmp_path):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ebbtide.errors import BadInput
-from ebbtide.plan.decision import Outcome
-from ebbtide.store.backoff import Backoff
-from ebbtide.store.base import DeleteRequest, DeleteResult
-from ebbtide.store.polite import TokenBucket, polite_delete, prefix_of, spread
+from ebbtide.core.decision import Outcome
+from ebbtide.core.errors import BadInput
+from ebbtide.storage.backoff import Backoff
+from ebbtide.storage.base import DeleteRequest, DeleteResult
+from ebbtide.storage.polite import TokenBucket, polite_delete, prefix_of, spread
 
 
 class Recorder:

@@ -6,9 +6,9 @@ from itertools import chain
 
 import pytest
 
-from ebbtide.errors import StoreError
-from ebbtide.store.s3_groups import grouped, newest_first, numbered
-from ebbtide.store.s3_version_pages import VersionRow
+from ebbtide.core.errors import StoreError
+from ebbtide.storage.s3_groups import grouped, newest_first, numbered
+from ebbtide.storage.s3_version_pages import VersionRow
 
 
 def row(key: str, version: str = "v", *, latest: bool = True, micros: int = 0) -> VersionRow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import functions as f
 
-from ebbtide.tables.digest import address_hash, hash_addresses
+from ebbtide.engine.tables.digest import address_hash, hash_addresses
 
 pytestmark = pytest.mark.spark
 

@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from ebbtide.errors import EnvironmentProblem
-from ebbtide.tables.java import bundled_java_home, find_java_home
+from ebbtide.core.errors import EnvironmentProblem
+from ebbtide.engine.spark.java import bundled_java_home, find_java_home
 
 
 def fake_java(folder, version_line):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ebbtide.tables.contracts import NEWLY_REFERENCED
+from ebbtide.engine.tables.contracts import NEWLY_REFERENCED
 
 
 @pytest.mark.spark

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from tests.services.lake import SettableClock
 
-from ebbtide.errors import Busy, Refused
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.store.base import DeleteRequest
+from ebbtide.core.errors import Busy, Refused
+from ebbtide.storage.base import DeleteRequest
+from ebbtide.targets.lake.catalog.catalog import Catalog
 
 
 @pytest.fixture

@@ -7,14 +7,14 @@ from dataclasses import replace
 import pytest
 from tests.services.lake import SettableClock
 
-from ebbtide.errors import NotFound
-from ebbtide.lake.catalog.catalog import Catalog
-from ebbtide.lake.catalog.partitions import branch_path
-from ebbtide.lake.catalog.ranges import STAGED, write_metarange
-from ebbtide.lake.rulebook import SweepRules
-from ebbtide.lake.uncommitted.state import BranchState, save_state, state_key
-from ebbtide.lake.uncommitted.sweeps import survey
-from ebbtide.store.base import DeleteRequest
+from ebbtide.core.errors import NotFound
+from ebbtide.storage.base import DeleteRequest
+from ebbtide.targets.lake.catalog.catalog import Catalog
+from ebbtide.targets.lake.catalog.partitions import branch_path
+from ebbtide.targets.lake.catalog.ranges import STAGED, write_metarange
+from ebbtide.targets.lake.rulebook import SweepRules
+from ebbtide.targets.lake.uncommitted.state import BranchState, save_state, state_key
+from ebbtide.targets.lake.uncommitted.sweeps import survey
 
 REPO = "lake"
 

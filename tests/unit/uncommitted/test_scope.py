@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from ebbtide.lake.uncommitted.references import Scope
-from ebbtide.lake.uncommitted.state import BranchState
-from ebbtide.lake.uncommitted.sweeps import Survey, Sweep
+from ebbtide.targets.lake.uncommitted.references import Scope
+from ebbtide.targets.lake.uncommitted.state import BranchState
+from ebbtide.targets.lake.uncommitted.sweeps import Survey, Sweep
 
 NEWER, LAST, OLDER = (f"{digits * 18}_0123456789ab" for digits in "012")
 HOME = "repos/r/branches/"

@@ -9,11 +9,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from ebbtide.core.decision import Outcome
+from ebbtide.core.errors import MetadataError
+from ebbtide.core.manifest import Tally
 from ebbtide.engine.layout import RunFolder
-from ebbtide.errors import MetadataError
-from ebbtide.lake.catalog.partitions import PARTITION_LIFE, Partitions
-from ebbtide.lake.uncommitted.planning import STATES, keep_states, save_states
-from ebbtide.lake.uncommitted.state import (
+from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.opening import open_store
+from ebbtide.targets.lake.catalog.partitions import PARTITION_LIFE, Partitions
+from ebbtide.targets.lake.uncommitted.planning import STATES, keep_states, save_states
+from ebbtide.targets.lake.uncommitted.state import (
     BadState,
     BranchState,
     last_unsettled,
@@ -22,10 +26,6 @@ from ebbtide.lake.uncommitted.state import (
     state_from_json,
     state_key,
 )
-from ebbtide.plan.decision import Outcome
-from ebbtide.plan.manifest import Tally
-from ebbtide.store.base import StoreSpec
-from ebbtide.store.opening import open_store
 
 NOW = datetime(2026, 1, 10, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

@@ -8,14 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from ebbtide.errors import MetadataError, NotFound
-from ebbtide.lake.catalog.model import Repository
-from ebbtide.lake.rulebook import SweepRules
-from ebbtide.lake.uncommitted.reading import check_history
-from ebbtide.lake.uncommitted.state import BranchState, save_state
-from ebbtide.lake.uncommitted.sweeps import survey
-from ebbtide.store.base import StoreSpec
-from ebbtide.store.opening import open_store
+from ebbtide.core.errors import MetadataError, NotFound
+from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.opening import open_store
+from ebbtide.targets.lake.catalog.model import Repository
+from ebbtide.targets.lake.rulebook import SweepRules
+from ebbtide.targets.lake.uncommitted.reading import check_history
+from ebbtide.targets.lake.uncommitted.state import BranchState, save_state
+from ebbtide.targets.lake.uncommitted.sweeps import survey
 
 NEWER, LAST, OLDER = (f"{digits * 18}_0123456789ab" for digits in "012")
 MAIN, GONE = "main-00000000000a", "old-00000000000b"
@@ -103,4 +103,4 @@ def test_a_catalog_that_forgot_a_commit_stops_the_run(repository, clean):
 
     check_history(found, SimpleNamespace(commits={"c1": None}))
     with pytest.raises(MetadataError, match="restored"):
-        check_history(found, SimpleNamespace(commits={"c2": None}))
+        check_history(found, SimpleNamespace(commits={"c2": None}, repository=SimpleNamespace(name="r")))

@@ -1,0 +1,122 @@
+"""`ebb lake adopt`, `recover` and `forget`: ways forward when a namespace and its catalog do not agree."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from ebbtide.cli.console import AsJson, print_json, safe, say, say_next
+from ebbtide.cli.state import State
+from ebbtide.core.errors import BadInput
+from ebbtide.core.format import plural
+from ebbtide.state.actors import current_user
+from ebbtide.state.locks import target_lock
+from ebbtide.targets.lake.recovery import forget as forget_lost
+from ebbtide.targets.lake.recovery import recover as recover_lost
+
+Repo = Annotated[str, typer.Argument(help="The repository.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def adopt(
+    context: typer.Context,
+    repo: Repo,
+    deleted: Annotated[bool, typer.Option("--deleted", help="The deleted repository of that name.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a repository the owner of its namespace, whoever the marker in there names now."""
+    catalog = context.obj.catalog
+    found = catalog.retired_repository(repo) if deleted else catalog.repository(repo)
+    before = catalog.marked_owner(found)
+    owner = before.label if before else "nobody, as far as its marker can be read"
+    _confirm(
+        f"{found.namespace} belongs to {owner}. Let {repo} own it, and delete objects in it?",
+        why="whoever else uses the namespace would lose data",
+        yes=yes,
+    )
+    if deleted:
+        catalog.adopt_retired(repo)
+    else:
+        catalog.adopt(repo)
+    if as_json:
+        print_json({"repository": repo, "namespace": found.namespace, "before": before})
+    else:
+        say(f"{safe(repo)} owns {safe(found.namespace)}")
+
+
+def recover(
+    context: typer.Context,
+    repo: Repo,
+    branch: Annotated[
+        str | None, typer.Option(help="The new branch for them; without it recovered-<time>.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Import the commits that the namespace has and the catalog has lost, and accept the rest as lost."""
+    state: State = context.obj
+    with target_lock(state.root, state.catalog.repository(repo).uid, f"ebb lake recover {repo}"):
+        state.catalog.check_marker(repo)
+        made = recover_lost(state.catalog, repo, current_user(), branch)
+    if as_json:
+        print_json(made)
+    elif made.branch is None:
+        say(f"{safe(repo)} has lost no commits that its namespace still has; plans go on from here")
+    else:
+        say(f"recovered {plural(len(made.commits), 'commit')} on branch {safe(made.branch)}")
+        say_next(state.command("lake", "log", repo, made.branch))
+
+
+def forget(
+    context: typer.Context,
+    repo: Repo,
+    metaranges: Annotated[
+        list[str] | None, typer.Argument(help="Unknown metaranges, or the beginnings of their ids.")
+    ] = None,
+    all_unknown: Annotated[bool, typer.Option("--all-unknown", help="All that are unknown.")] = False,
+    only_list: Annotated[bool, typer.Option("--list", help="List them and change nothing.")] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Declare commits that the catalog has lost garbage; sweeps may then delete their objects."""
+    state: State = context.obj
+    if only_list:
+        _show(state.catalog.unknown_metaranges(repo), as_json=as_json)
+        return
+    if all_unknown == bool(metaranges):
+        raise BadInput(
+            "forget needs metaranges, or --all-unknown" if not metaranges else "two things are asked for",
+            fix=f"name metaranges that 'ebb lake forget {repo} --list' shows, or say --all-unknown",
+        )
+    found = state.catalog.repository(repo)
+    _confirm(
+        "Their objects may be deleted by the next sweep. Declare them garbage?",
+        why="what only these commits need is deleted by the next sweep",
+        yes=yes,
+    )
+    with target_lock(state.root, found.uid, f"ebb lake forget {repo}"):
+        done = forget_lost(state.catalog, repo, metaranges or None, current_user())
+    if as_json:
+        print_json({"forgotten": done})
+    else:
+        say(f"{plural(len(done), 'metarange')} of {safe(repo)} declared garbage")
+
+
+def _show(unknown: tuple[str, ...], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"unknown": unknown})
+        return
+    for one in unknown:
+        say(one)
+    if not unknown:
+        say("no metarange is unknown to the catalog")
+
+
+def _confirm(question: str, *, why: str, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadInput("this has to be confirmed", why=why, fix="add --yes if this is meant")
+    typer.confirm(question, abort=True)

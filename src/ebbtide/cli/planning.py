@@ -1,0 +1,55 @@
+"""Making a plan from the command line: checks, Spark, progress, and what has to be confirmed first."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import datetime
+
+import typer
+
+from ebbtide.cli.console import print_json, progress, safe, say, table
+from ebbtide.cli.preflight import check_ready
+from ebbtide.cli.state import State
+from ebbtide.core.display import ConfirmationNeeded, Table
+from ebbtide.core.manifest import Manifest
+from ebbtide.engine.collector import Collector
+from ebbtide.engine.plan import plan
+from ebbtide.targets.target import Options
+
+
+def run_plan(state: State, collector: Collector, master: str | None, now: datetime) -> Manifest:
+    """Check the target, start Spark and make a plan as of `now`."""
+    check_ready(state, collector)
+    options = state.plan_options
+    with state.spark(master) as spark, progress() as report:
+        return plan(spark, state.context, collector, now=now, options=options, on_progress=report)
+
+
+def plan_or_ask(
+    state: State,
+    make: Callable[[Options], Collector],
+    options: Options,
+    master: str | None,
+    now: datetime,
+    *,
+    as_json: bool,
+) -> Manifest:
+    """Make a plan. If a table has to be confirmed first, show it, and ask if there is a terminal."""
+    try:
+        return run_plan(state, make(options), master, now)
+    except ConfirmationNeeded as needed:
+        if as_json:
+            print_json(needed.plain)
+            raise
+        show_table(needed.table)
+        if not (sys.stdin.isatty() and typer.confirm("Confirm?")):
+            raise
+        return run_plan(state, make({**options, needed.option: True}), master, now)
+
+
+def show_table(shown: Table) -> None:
+    """Print a table that a target made."""
+    table(safe(shown.title), shown.columns, list(shown.rows), numbers=shown.numbers)
+    if shown.footer:
+        say(safe(shown.footer))

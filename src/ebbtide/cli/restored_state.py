@@ -1,0 +1,51 @@
+"""`ebb state`: whether the ledger and the state root belong together, and what to do if they do not."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from ebbtide.cli.console import AsJson, print_json, safe, say
+from ebbtide.cli.state import State
+from ebbtide.core.errors import BadInput
+from ebbtide.engine.newest_run import accept_restored
+
+app = typer.Typer(
+    no_args_is_help=True, help="Continue after the ledger or the state root was restored alone."
+)
+
+
+@app.callback()
+def group() -> None:
+    """Continue after the ledger or the state root was restored alone."""
+
+
+@app.command("accept")
+def accept(
+    context: typer.Context,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Accept a ledger or state root that is older than the other.
+
+    What was recorded only in the lost copy stays lost. Plans made so far cannot be applied any more.
+    """
+    state: State = context.obj
+    if not yes:
+        question = "Removed items and holds that only the lost copy had will be forgotten. Continue?"
+        if not sys.stdin.isatty():
+            raise BadInput(
+                "this has to be confirmed",
+                why="items whose restore is forgotten may be deleted again",
+                fix="add --yes if this is meant",
+            )
+        typer.confirm(question, abort=True)
+    number, found = accept_restored(state.root, state.ledger)
+    if as_json:
+        print_json({"run_id": number, "found": found})
+        return
+    say(f"accepted: {safe(found)}")
+    say(f"recorded as run {number}; earlier plans cannot be applied, later ones have higher numbers")

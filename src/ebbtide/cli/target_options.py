@@ -1,0 +1,71 @@
+"""The options of commands that kinds of targets contribute."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Annotated, Any
+
+import typer
+
+from ebbtide.core.errors import BadInput
+from ebbtide.targets.kinds import all_kinds, all_options
+from ebbtide.targets.target import Option, Options
+
+Command = Callable[..., None]
+GIVEN = "given"
+"""The parameter of a command that gets the targets' options."""
+
+
+def target_help() -> str:
+    """Say how targets are written."""
+    usages = [kind.usage for kind in all_kinds()]
+    return f"{', '.join(usages[:-1])} or {usages[-1]}." if len(usages) > 1 else "".join(usages)
+
+
+def with_target_options(*, explains: bool = False) -> Callable[[Command], Command]:
+    """
+    Give a command the options of all kinds of targets, or those that `ebb explain` understands.
+
+    The command gets those that were given as one mapping.
+    """
+    return partial(_extended, options=all_options(explains=explains))
+
+
+def _extended(command: Command, options: list[Option]) -> Command:
+    signature = inspect.signature(command, eval_str=True)
+
+    @wraps(command)
+    def call(*values: Any, **named: Any) -> None:
+        found = {option.name: named.pop(option.name) for option in options}
+        command(*values, **named, **{GIVEN: _checked(options, found)})
+
+    own = [parameter for name, parameter in signature.parameters.items() if name != GIVEN]
+    parameters = [*own, *(_parameter(option) for option in options)]
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined] # as inspect reads it
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return call
+
+
+def _parameter(option: Option) -> inspect.Parameter:
+    choices = f"[{'|'.join(option.choices)}]" if option.choices else None
+    declared = typer.Option(*option.flags, help=option.help, metavar=option.metavar or choices)
+    kind: Any = bool if option.is_flag else str | None
+    return inspect.Parameter(
+        option.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=False if option.is_flag else None,
+        annotation=Annotated[kind, declared],
+    )
+
+
+def _checked(options: list[Option], found: Options) -> Options:
+    """Return the options that were given; refuse values that are no choice."""
+    for option in options:
+        value = found[option.name]
+        if option.choices and value is not None and value not in option.choices:
+            raise BadInput(
+                f"{option.flags[0]} is {value!r}", fix=f"choose one of {', '.join(option.choices)}"
+            )
+    return {name: value for name, value in found.items() if value not in (None, False)}

@@ -1,0 +1,85 @@
+"""Instants: UTC moments to the microsecond, and the midnights that lifecycle rules count in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta
+
+from ebbtide.core.errors import BadInput
+
+Clock = Callable[[], datetime]
+
+NEVER = datetime.max.replace(tzinfo=UTC)
+"""The moment that never comes. It is the largest instant, so ``max`` and ``min`` need no special case."""
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECONDS_A_DAY = 86_400_000_000
+
+
+def system_clock() -> datetime:
+    """Say what time it is; the only place where Ebbtide asks the machine."""
+    return datetime.now(UTC)
+
+
+def parse_instant(text: str) -> datetime:
+    """Read ISO 8601: ``1998-01-20``, ``1998-01-20T00:00:00Z`` or with an offset. No zone means UTC."""
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except (ValueError, AttributeError):
+        raise BadInput(
+            f"{text!r} is not a time", fix="write it as 1998-01-20 or 1998-01-20T00:00:00Z"
+        ) from None
+    try:
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+    except OverflowError:
+        raise BadInput(f"{text!r} lies outside the calendar", fix="use years 1 to 9999") from None
+
+
+def format_instant(moment: datetime) -> str:
+    """Write an instant as ``1998-01-20T00:00:00Z``, with a fraction only if it has one; never is 'never'."""
+    if moment == NEVER:
+        return "never"
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def format_second(moment: datetime) -> str:
+    """Write an instant for people, to the second, in the form in which it can be given back to a command."""
+    return format_instant(moment if moment == NEVER else moment.replace(microsecond=0))
+
+
+def last_midnight(moment: datetime) -> datetime:
+    """Give the midnight UTC that began this instant's day."""
+    return datetime.combine(moment.astimezone(UTC).date(), time.min, UTC)
+
+
+def next_midnight(moment: datetime) -> datetime:
+    """Round up to midnight UTC; a midnight stays what it is."""
+    floor = last_midnight(moment)
+    return floor if floor == moment else days_after(floor, 1)
+
+
+def days_after(moment: datetime, days: int) -> datetime:
+    """Add whole days; what runs off the calendar is never."""
+    try:
+        return moment + timedelta(days=days)
+    except OverflowError:
+        return NEVER
+
+
+def days_before(day: date, days: int) -> date:
+    """Subtract whole days; what runs off the calendar stops at its first day."""
+    try:
+        return day - timedelta(days=days)
+    except OverflowError:
+        return date.min
+
+
+def to_micros(moment: datetime) -> int:
+    """Count microseconds since 1970, exactly: the form in which instants cross into Arrow and Spark."""
+    delta = moment - EPOCH
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+def from_micros(micros: int) -> datetime:
+    """Turn microseconds since 1970 back into an instant."""
+    return EPOCH + timedelta(microseconds=micros)

@@ -1,0 +1,219 @@
+"""Acting on the executors: one outcome for every row of a batch, whatever happens to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from ebbtide.core.decision import Outcome
+from ebbtide.core.errors import EbbtideError, NotFound
+from ebbtide.core.instant import from_micros, system_clock, to_micros
+from ebbtide.engine.tables.contracts import OUTCOMES
+from ebbtide.storage.base import DeleteRequest, DeleteResult, StoreSpec
+from ebbtide.storage.opening import open_store
+from ebbtide.storage.polite import polite_delete
+
+METADATA_FOLDER = "_lakefs/"
+_UNLIMITED = 1e9
+_S3_RATE = 3500.0
+_RESUMED = "gone when an interrupted attempt of this run was taken up again"
+
+
+@dataclass(frozen=True)
+class DeleteOptions:
+    """How hard deletes may press on the store."""
+
+    rate_per_prefix: float | None = None
+    """Objects a second and prefix, over all executors; None is S3's own limit, and none at all on a disk."""
+    page: int = 250
+    tasks: int = 0
+    """How many tasks delete at once; 0 leaves it to the cluster."""
+
+    def rate_for(self, store: StoreSpec, tasks: int) -> float:
+        """Give each of the tasks its share of the rate."""
+        rate = self.rate_per_prefix or (_S3_RATE if store.url.startswith("s3") else _UNLIMITED)
+        return rate / tasks
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt at a wave, as an executor has to know it."""
+
+    options: DeleteOptions
+    tasks: int
+    skew: int
+    """How far the caller's clock, which may be injected, is ahead of the machine's, in microseconds."""
+    resumed: bool
+    """An earlier attempt was interrupted: what is gone may be its doing."""
+
+    def now(self) -> datetime:
+        """Say what time it is by the caller's clock."""
+        return from_micros(to_micros(system_clock()) + self.skew)
+
+    def is_repeated(self) -> bool:
+        """Tell, on an executor, whether what is gone may be our own doing: Spark runs failed tasks again."""
+        context = TaskContext.get()
+        return self.resumed or (context is not None and context.attemptNumber() > 0)
+
+    def outcomes(self, rows: Any, results: Sequence[DeleteResult], versions: Any = None) -> Any:
+        """Give the outcome table of rows, which have a result each."""
+        count = rows.num_rows
+        moment = to_micros(self.now())
+        columns = {
+            "hash": rows.column("hash"),
+            "address": rows.column("address"),
+            "version": pa.nulls(count, pa.string()) if versions is None else versions,
+            "outcome": pa.array([str(result.outcome) for result in results], pa.string()),
+            "reason": pa.array([result.reason for result in results], pa.string()),
+            "rules": rows.column("rules"),
+            "size": rows.column("size"),
+            "at": pa.array([moment] * count, pa.timestamp("us", tz="UTC")),
+            "wave": rows.column("wave"),
+            "attempt": pa.array([0] * count, pa.int32()),
+            "action": _actions(rows),
+            "until": pa.nulls(count, pa.timestamp("us", tz="UTC")),
+        }
+        return pa.RecordBatch.from_arrays([columns[name] for name in OUTCOMES.columns], OUTCOMES.columns)
+
+
+def _actions(rows: Any) -> Any:
+    """Return what was to be done with each row, where the target has several actions."""
+    if "task" not in rows.schema.names:
+        return pa.nulls(rows.num_rows, pa.string())
+    return pc.struct_field(rows.column("task"), "action")
+
+
+Actor = Callable[[Iterable[Any]], Iterator[Any]]
+"""
+Does on an executor what the rows of a plan ask for: record batches of rows in, outcomes out.
+
+The rows have `kept_because` besides, which is not null of those that must not be touched.
+"""
+
+
+def act_on_rows(
+    rows: DataFrame,
+    make_actor: Callable[[Attempt], Actor],
+    options: DeleteOptions,
+    attempt: int,
+    now: datetime,
+    *,
+    resumed: bool,
+    in_order: bool = False,
+) -> DataFrame:
+    """
+    Delete a wave's rows (lazily: the write of the outcomes drives it).
+
+    They are dealt to tasks by their hashes, so that each presses on all prefixes a little; or `in_order`, by
+    their addresses, for a deleter that looks at neighbours together.
+    """
+    tasks = options.tasks or rows.sparkSession.sparkContext.defaultParallelism
+    wanted = rows.select("hash", "address", "rules", "size", "created", "wave", "task", "kept_because")
+    dealt = wanted.repartitionByRange(tasks, "address") if in_order else wanted.repartition(tasks, "hash")
+    skew = to_micros(now) - to_micros(system_clock())
+    done = dealt.mapInArrow(make_actor(Attempt(options, tasks, skew, resumed)), OUTCOMES.schema)
+    return done.withColumn("attempt", f.lit(attempt).cast("int"))
+
+
+def store_deleter(
+    store: StoreSpec, attempt: Attempt, *, metadata: bool = False, only_below: str = ""
+) -> Actor:
+    """
+    Make a deleter of a store's objects; of the target's metadata only if it is said.
+
+    With `only_below` it reaches what lies in that folder, metadata or not, and nothing else.
+    """
+    return _Deleter(store, attempt, metadata, only_below)
+
+
+@dataclass(frozen=True)
+class _Deleter:
+    """Deletes the rows of one partition on an executor."""
+
+    store: StoreSpec
+    attempt: Attempt
+    metadata: bool = False
+    """Whether the target's metadata may be deleted too."""
+    only_below: str = ""
+    """The folder that alone may be reached; empty is the whole store."""
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        again = self.attempt.is_repeated()
+        for batch in batches:
+            yield self._delete(batch, again=again)
+
+    def _delete(self, batch: Any, *, again: bool) -> Any:
+        addresses = batch.column("address").to_pylist()
+        kept = batch.column("kept_because").to_pylist()
+        results = {
+            address: refused
+            for address, reason in zip(addresses, kept, strict=True)
+            if (refused := self._refuse(address, reason)) is not None
+        }
+        if self.attempt.resumed:
+            results |= {address: self._as_found(result) for address, result in results.items()}
+        wanted = [DeleteRequest(address) for address in addresses if address not in results]
+        results.update(self._ask_store(wanted))
+        return self.attempt.outcomes(batch, [settle(results[address], again=again) for address in addresses])
+
+    def _refuse(self, address: str, reason: str | None) -> DeleteResult | None:
+        if self.only_below and not address.startswith(self.only_below):
+            return DeleteResult(address, Outcome.DENIED, f"not below {self.only_below}")
+        return refuse(address, reason, metadata=self.metadata or bool(self.only_below))
+
+    def _as_found(self, refused: DeleteResult) -> DeleteResult:
+        """
+        Look whether what is to stay is still there: the interrupted attempt may have deleted it.
+
+        Then something came to refer to it too late, and the ledger must say who took it.
+        """
+        if refused.outcome is not Outcome.CHANGED:
+            return refused
+        try:
+            open_store(self.store).stat(refused.key)
+        except NotFound:
+            return DeleteResult(refused.key, Outcome.DELETED, _RESUMED)
+        except EbbtideError as broken:
+            return DeleteResult(refused.key, Outcome.FAILED, str(broken))
+        return refused
+
+    def _ask_store(self, requests: list[DeleteRequest]) -> dict[str, DeleteResult]:
+        found: dict[str, DeleteResult] = {}
+        try:
+            store, options = open_store(self.store), self.attempt.options
+            rate = options.rate_for(self.store, self.attempt.tasks)
+            for result in polite_delete(store, requests, rate, options.page):
+                found[result.key] = result
+        except EbbtideError as broken:
+            # What was deleted before the store broke down is in `found`; the rest failed and is tried again.
+            for request in requests:
+                found.setdefault(request.key, DeleteResult(request.key, Outcome.FAILED, str(broken)))
+        for request in requests:
+            silent = DeleteResult(request.key, Outcome.FAILED, "the store did not answer for this key")
+            found.setdefault(request.key, silent)
+        return found
+
+
+def refuse(address: str, kept_because: str | None, *, metadata: bool) -> DeleteResult | None:
+    """Say why an item must not be touched; None if it may be."""
+    if kept_because is not None:
+        return DeleteResult(address, Outcome.CHANGED, kept_because)
+    if "://" in address or (address.startswith(METADATA_FOLDER) and not metadata) or not address:
+        # Planning holds these; a plan that has one all the same must not reach the store with it.
+        return DeleteResult(address, Outcome.DENIED, "not a data object of this namespace")
+    return None
+
+
+def settle(result: DeleteResult, *, again: bool) -> DeleteResult:
+    """Say of what is not there, if we may have been here before, that it was our own doing."""
+    if again and result.outcome is Outcome.ABSENT:
+        return DeleteResult(result.key, Outcome.DELETED, _RESUMED)
+    return result

@@ -1,0 +1,429 @@
+"""
+Applying a plan: verify again, delete on the executors wave by wave, record one outcome an item.
+
+Each wave is four durable steps: `started` in the ledger, the deletes, the outcome table, `finished` in the
+ledger. Whatever is interrupted, applying again goes on from there: a finished wave is not touched, a started
+one is done again, and what it finds gone was its own doing. From verification to `finished` the target is
+fenced: nothing can come to refer to what is being deleted.
+"""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from ebbtide.core.breaker import BreakerLimits, check_breaker, plan_size, trip_reasons
+from ebbtide.core.decision import Outcome
+from ebbtide.core.errors import (
+    Busy,
+    EbbtideError,
+    MetadataError,
+    PartlyApplied,
+    SafetyStop,
+    StalePlan,
+    StoreError,
+)
+from ebbtide.core.instant import format_second
+from ebbtide.core.manifest import Manifest, Tally
+from ebbtide.engine import log
+from ebbtide.engine.actor import DeleteOptions, act_on_rows
+from ebbtide.engine.burials import outcome_folders
+from ebbtide.engine.cluster_check import check_cluster
+from ebbtide.engine.collector import Collector, Context
+from ebbtide.engine.durability import make_durable
+from ebbtide.engine.fencing import unfenced_afterwards
+from ebbtide.engine.interruption import failed_if_interrupted
+from ebbtide.engine.layout import OnStep, RunFolder, no_step, run_folder
+from ebbtide.engine.newest_run import check_applicable
+from ebbtide.engine.plan import DIGESTED
+from ebbtide.engine.removed_table import fold_if_possible
+from ebbtide.engine.spark.failures import own_errors
+from ebbtide.engine.spark.progress import OnProgress, no_progress, watch
+from ebbtide.engine.tables.contracts import NEWLY_REFERENCED, OUTCOMES, PLAN
+from ebbtide.engine.tables.digest import table_digest
+from ebbtide.engine.tables.row_counts import counted_rows
+from ebbtide.state.locks import target_lock
+from ebbtide.state.runs import Ledger, RunState
+
+_DONE = {str(outcome) for outcome in Outcome if outcome.is_done}
+_OPEN_TRIES = 2
+"""How often a wave is verified with the target open; on a busy one every look is outdated when it ends."""
+
+
+CLOCK_TOLERANCE = timedelta(minutes=5)
+"""How far the clocks of the machines that plan and apply may differ."""
+
+
+@dataclass(frozen=True)
+class ApplyOptions:
+    """How to apply."""
+
+    limits: BreakerLimits = field(default_factory=BreakerLimits)
+    override_breaker: bool = False
+    max_plan_age: timedelta = timedelta(days=7)
+    deletes: DeleteOptions = field(default_factory=DeleteOptions)
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What a run did, by outcome."""
+
+    run_id: int
+    outcomes: dict[str, Tally]
+    already_applied: bool = False
+
+    @property
+    def freed(self) -> Tally:
+        """What the store has really given back: neither hidden, nor moved, nor set aside."""
+        return self.outcomes.get(Outcome.DELETED, Tally(str(Outcome.DELETED), 0, 0))
+
+    @property
+    def set_aside(self) -> Tally:
+        """What this run has put into the recycle bin."""
+        return self.outcomes.get(Outcome.RECYCLED, Tally(str(Outcome.RECYCLED), 0, 0))
+
+    @property
+    def hidden(self) -> Tally:
+        """What only got a delete marker, and is stored as before."""
+        return self.outcomes.get(Outcome.HIDDEN, Tally(str(Outcome.HIDDEN), 0, 0))
+
+    @property
+    def done(self) -> int:
+        """To how many items this run did what was planned."""
+        return sum(tally.objects for name, tally in self.outcomes.items() if name in _DONE)
+
+    @property
+    def unfinished(self) -> int:
+        """How many items could not be deleted."""
+        return sum(tally.objects for name, tally in self.outcomes.items() if not Outcome(name).is_final)
+
+
+def check(context: Context, collector: Collector, manifest: Manifest, options: ApplyOptions) -> None:
+    """Refuse, before Spark starts and before anything is asked, a plan that must not be applied."""
+    try:
+        _check_plan(context, collector, manifest, options)
+    except EbbtideError:
+        # A refused run keeps no fence closed. Whoever holds the lock is at work, and opens the fence itself.
+        with suppress(Busy), _locked(context, manifest):
+            collector.unfence(manifest)
+        raise
+
+
+def _check_plan(context: Context, collector: Collector, manifest: Manifest, options: ApplyOptions) -> None:
+    now = context.clock()
+    _check_time(manifest, now)
+    if now - manifest.made_at > options.max_plan_age:
+        raise StalePlan(
+            f"this plan was made at {format_second(manifest.made_at)}, more than"
+            f" {options.max_plan_age.days} days ago",
+            why="too much may have changed",
+            fix="make a new plan",
+        )
+    size = plan_size(manifest.summary, manifest.extra, manifest.target)
+    limits = collector.limits(options.limits)
+    check_breaker(trip_reasons(size, limits), override=options.override_breaker)
+    collector.check(manifest)
+
+
+def _locked(context: Context, manifest: Manifest) -> AbstractContextManager[None]:
+    return target_lock(context.root, manifest.target_uid, f"ebb apply {manifest.run_id}")
+
+
+def _check_time(manifest: Manifest, now: datetime) -> None:
+    """Refuse a plan for a time to come, and one that the clock says is still to be made."""
+    if manifest.now > now + CLOCK_TOLERANCE:
+        raise StalePlan(
+            f"this plan says what would be due at {format_second(manifest.now)}, and it is"
+            f" {format_second(now)} now",
+            why="it would delete what is still wanted until then",
+            fix="apply it then, or make a plan without --now",
+        )
+    if manifest.made_at > now + CLOCK_TOLERANCE:
+        raise StalePlan(
+            f"this plan was made at {format_second(manifest.made_at)}, and the machine's clock says"
+            f" {format_second(now)}",
+            why="the clock has gone back, or was wrong when the plan was made, so no age can be trusted",
+            fix="set the machine's clock right, then make a new plan",
+        )
+
+
+def check_counted(manifest: Manifest, state: RunState) -> None:
+    """Refuse a plan of an earlier version, unless it was begun: what it did so far has to be recorded."""
+    if not manifest.is_counted and state is RunState.PLANNED:
+        raise StalePlan(
+            f"plan {manifest.run_id} was made by an earlier version of Ebbtide",
+            why="that version did not count the rows of its tables, so nobody knows whether they were whole",
+            fix=f"plan again: ebb plan {manifest.target}",
+        )
+
+
+def apply(
+    spark: SparkSession,
+    context: Context,
+    collector: Collector,
+    manifest: Manifest,
+    *,
+    options: ApplyOptions,
+    on_progress: OnProgress = no_progress,
+    on_step: OnStep = no_step,
+) -> Applied:
+    """Do what the plan says, as far as it still holds; a run that has succeeded is not done again."""
+    on_step = log.steps(on_step)
+    with (
+        log.bound(run=manifest.run_id, target=manifest.target, collector=manifest.collector),
+        _locked(context, manifest),
+    ):
+        is_open = context.ledger.run(manifest.run_id).state is not RunState.SUCCEEDED
+        if is_open:
+            check_applicable(context.root, context.ledger, manifest)
+        # Also where nothing is fenced, tasks are waited for: one that deletes must not outlive the lock.
+        with unfenced_afterwards(spark, collector, manifest):
+            if is_open:
+                _check_plan(context, collector, manifest, options)
+                collector.before_apply(spark, manifest)
+            try:
+                applied = _apply(spark, context, collector, manifest, options, on_progress, on_step)
+            except EbbtideError as broken:
+                collector.after_failure(manifest, broken)
+                raise
+            collector.after_apply(spark, manifest, applied, on_step)
+        outcomes = {name: tally.objects for name, tally in applied.outcomes.items()}
+        log.write("apply ends", freed=applied.freed.bytes, outcomes=outcomes, again=applied.already_applied)
+    return applied
+
+
+def _apply(
+    spark: SparkSession,
+    context: Context,
+    collector: Collector,
+    manifest: Manifest,
+    options: ApplyOptions,
+    on_progress: OnProgress,
+    on_step: OnStep,
+) -> Applied:
+    """Run the batches and record how the run ended; the caller holds the target's lock."""
+    root, ledger = context.root, context.ledger
+    folder = run_folder(root, manifest.run_id)
+    run = ledger.run(manifest.run_id)
+    if run.state is RunState.SUCCEEDED:
+        return Applied(manifest.run_id, _outcomes(spark, root, ledger, manifest), already_applied=True)
+    check_counted(manifest, run.state)
+    check_cluster(spark, root, collector.reach)
+    with failed_if_interrupted(spark, root, ledger, manifest):
+        _check_table(spark, folder, manifest, run.plan_hash)
+        _approve(ledger, manifest.run_id, run.state)
+        on_step("applying")
+        batches = _Batches(spark, context, collector, manifest, folder, options, on_progress, on_step)
+        try:
+            with own_errors():
+                batches.run()
+            fold_if_possible(root, ledger, manifest.target_uid, context.clock(), on_step)
+        except EbbtideError as broken:
+            fold_if_possible(root, ledger, manifest.target_uid, context.clock())
+            ledger.move(manifest.run_id, RunState.FAILED, error=broken.what)
+            if isinstance(broken, StoreError | SafetyStop):
+                _check_nothing_deleted(broken, manifest, _outcomes(spark, root, ledger, manifest))
+            raise
+        finally:
+            shutil.rmtree(folder.scratch, ignore_errors=True)
+        applied = Applied(manifest.run_id, _outcomes(spark, root, ledger, manifest))
+        _finish(ledger, manifest, applied)
+        on_step("finished")
+        return applied
+
+
+def _approve(ledger: Ledger, run_id: int, state: RunState) -> None:
+    if state is RunState.APPLYING:
+        ledger.note(run_id, "resumed after an interruption")
+        return
+    if state is not RunState.APPROVED:
+        ledger.move(run_id, RunState.APPROVED)
+    ledger.move(run_id, RunState.APPLYING)
+
+
+def _check_table(
+    spark: SparkSession, folder: RunFolder, manifest: Manifest, recorded_hash: str | None
+) -> None:
+    """Make sure that the rows to delete are the rows that were planned."""
+    plan = PLAN.read(spark, folder.plan)
+    try:
+        # A row in a wave that is never begun would be left behind without a word.
+        known = f.coalesce(f.col("wave").between(0, manifest.waves - 1), f.lit(False))
+        whole = plan.where(~known).isEmpty() and table_digest(plan, DIGESTED) == manifest.digest
+    except (PySparkException, Py4JError) as broken:
+        raise _not_as_planned(manifest, "cannot be read") from broken
+    if not whole or recorded_hash != manifest.plan_hash:
+        raise _not_as_planned(manifest, "is not what was planned")
+
+
+def _not_as_planned(manifest: Manifest, what: str) -> MetadataError:
+    return MetadataError(
+        f"the plan of run {manifest.run_id} {what}",
+        why="only what was planned and looked at may be deleted",
+        fix="make a new plan",
+    )
+
+
+def _finish(ledger: Ledger, manifest: Manifest, applied: Applied) -> None:
+    recorded = sum(tally.objects for tally in applied.outcomes.values())
+    if recorded != manifest.summary.due.objects:
+        raise MetadataError(
+            f"run {manifest.run_id} has {recorded} outcomes for {manifest.summary.due.objects} planned items",
+            fix="apply again; if this stays, this is a defect of Ebbtide",
+        )
+    if not applied.unfinished:
+        ledger.move(manifest.run_id, RunState.SUCCEEDED)
+        return
+    failed = f"{applied.unfinished} of {recorded} items could not be deleted"
+    ledger.move(manifest.run_id, RunState.FAILED, error=failed)
+    kind = PartlyApplied if applied.done else StoreError
+    raise kind(
+        f"run {manifest.run_id}: {failed}",
+        why=f"{_counted(applied)}; the outcomes say why for each (ebb report {manifest.run_id})",
+        fix=f"put that right, then run 'ebb apply {manifest.run_id}' again: it does the rest",
+    )
+
+
+def _counted(applied: Applied) -> str:
+    """Say how many items ended in which way."""
+    tallies = [(outcome, applied.outcomes.get(str(outcome))) for outcome in Outcome]
+    return ", ".join(f"{tally.objects} {outcome}" for outcome, tally in tallies if tally is not None)
+
+
+def _check_nothing_deleted(broken: EbbtideError, manifest: Manifest, outcomes: dict[str, Tally]) -> None:
+    """
+    Raise an error that counts what the run has already deleted, if anything.
+
+    A run that the store broke off is partly applied; one that a safety check stopped keeps its exit code.
+    """
+    done = sum(tally.objects for name, tally in outcomes.items() if name in _DONE)
+    if not done:
+        return
+    how = "set aside" if str(Outcome.DELETED) not in outcomes else "deleted"
+    before = f"{done} of {manifest.summary.due.objects} items were {how} before"
+    if not isinstance(broken, StoreError):
+        raise broken.with_reason(before) from broken
+    raise PartlyApplied(
+        f"run {manifest.run_id}: {broken.what}",
+        why=f"{broken.why}; {before}",
+        fix=f"{broken.fix}, then run 'ebb apply {manifest.run_id}' again: it does the rest",
+    ) from broken
+
+
+def _outcomes(spark: SparkSession, root: Path, ledger: Ledger, manifest: Manifest) -> dict[str, Tally]:
+    """Count the last outcome of every item."""
+    rows = OUTCOMES.read(spark, *outcome_folders(root, ledger, manifest.run_id))
+    last = rows.groupBy("hash", "address", "version").agg(
+        f.max(f.struct("attempt", "outcome", "size")).alias("last")
+    )
+    counted = last.groupBy("last.outcome").agg(
+        f.count(f.lit(1)).alias("objects"), f.sum("last.size").alias("bytes")
+    )
+    return {
+        row["outcome"]: Tally(row["outcome"], row["objects"], row["bytes"] or 0)
+        for row in counted.toArrow().to_pylist()
+    }
+
+
+@dataclass
+class _Batches:
+    """The loop over a plan's batches."""
+
+    spark: SparkSession
+    context: Context
+    collector: Collector
+    manifest: Manifest
+    folder: RunFolder
+    options: ApplyOptions
+    on_progress: OnProgress
+    on_step: OnStep
+    _verified_at: int | None = None
+    _kept: DataFrame | None = None
+    _interrupted: set[int] = field(default_factory=set)
+    """Waves that an earlier process left half-way: as long as there are any, the target is not opened."""
+
+    def run(self) -> None:
+        """Do every wave that is not finished, and again the items of finished ones that failed."""
+        attempts = self.context.ledger.wave_attempts(self.manifest.run_id)
+        self._interrupted = {wave for wave, tries in attempts.items() if not tries[-1][1]}
+        for wave in range(self.manifest.waves):
+            self.on_progress("deleting", wave, self.manifest.waves)
+            done = [number for number, finished in attempts.get(wave, []) if finished]
+            rows = PLAN.read(self.spark, self.folder.plan).where(f.col("wave") == wave)
+            if done:
+                rows = self._unfinished_rows(rows, wave, done)
+                if rows.isEmpty():
+                    continue
+            interrupted = len(done) < len(attempts.get(wave, []))
+            self._attempt(rows, wave, resumed=interrupted)
+        self.on_progress("deleting", self.manifest.waves, self.manifest.waves)
+
+    def _unfinished_rows(self, rows: DataFrame, wave: int, done: list[int]) -> DataFrame:
+        outcomes = OUTCOMES.read(self.spark, *(self.folder.outcomes(wave, number) for number in done))
+        final = [str(outcome) for outcome in Outcome if outcome.is_final]
+        settled = outcomes.where(f.col("outcome").isin(final)).select("hash", "address", "version")
+        same = ["hash", "address"]
+        version = rows["task.version"].eqNullSafe(settled["version"])
+        return rows.join(settled, [*(rows[name] == settled[name] for name in same), version], "left_anti")
+
+    def _attempt(self, rows: DataFrame, wave: int, *, resumed: bool) -> None:
+        self.collector.check_unchanged(self.manifest)
+        kept = self._verify_and_fence()
+        # Once more: to verify may have taken long.
+        self.collector.check_unchanged(self.manifest)
+        attempt = self.context.ledger.start_wave(self.manifest.run_id, wave)
+        self.on_step(f"wave {wave} started")
+        judged = rows.join(kept.withColumnRenamed("reason", "kept_because"), "hash", "left")
+        outcomes = act_on_rows(
+            judged,
+            partial(self.collector.actor, self.manifest),
+            self.options.deletes,
+            attempt,
+            self.context.clock(),
+            resumed=resumed,
+            in_order=self.collector.in_order,
+        )
+        place = self.folder.outcomes(wave, attempt)
+        OUTCOMES.write(outcomes, place)
+        self.on_step(f"wave {wave} deleted")
+        make_durable(place)
+        self.context.ledger.finish_wave(self.manifest.run_id, wave, attempt)
+        log.write(
+            "batch ends", batch=wave + 1, of=self.manifest.waves, attempt=attempt, items=counted_rows(place)
+        )
+        self._interrupted.discard(wave)
+        if not self._interrupted:
+            self.collector.unfence(self.manifest)
+        self.on_step(f"wave {wave} finished")
+
+    def _verify_and_fence(self) -> DataFrame:
+        """Find what came to be referenced and close the target, with nothing happening between the two."""
+        for _ in range(0 if self._interrupted else _OPEN_TRIES):
+            kept = self._verify_again()
+            if self.collector.fence(self.manifest) == self._verified_at:
+                return kept
+            self.collector.unfence(self.manifest)
+        self.collector.fence(self.manifest)
+        # What changes from here on makes no reference to a planned item, so this look cannot be outdated.
+        return self._verify_again()
+
+    def _verify_again(self) -> DataFrame:
+        """Find what came to be referenced since the snapshot, if the target changed since we last looked."""
+        sequence = self.collector.sequence()
+        if self._kept is None or sequence != self._verified_at:
+            with watch(self.spark, "verifying again", self.on_progress):
+                found = self.collector.newly_referenced(self.spark, self.manifest, self.folder)
+                place = self.folder.kept(sequence)
+                NEWLY_REFERENCED.write(found, place)
+            self._kept = NEWLY_REFERENCED.read(self.spark, place)
+            self._verified_at = sequence
+        return self._kept

@@ -1,0 +1,1 @@
+"""The Spark session: how it is started, found, watched, and how its failures are told."""

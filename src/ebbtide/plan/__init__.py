@@ -1,1 +1,0 @@
-"""What is decided and what happened: decisions, plans, outcomes, the breaker. Pure."""

@@ -1,1 +1,0 @@
-"""What a policy says: the deadline algebra and the policies of each front door. Pure."""

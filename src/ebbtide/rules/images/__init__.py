@@ -1,1 +1,0 @@
-"""What image policies say: periods, named policies, who gets which, and how many of the newest stay. Pure."""

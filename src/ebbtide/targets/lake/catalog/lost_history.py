@@ -1,0 +1,358 @@
+"""
+History that the catalog has lost: found before anything is deleted, then imported or declared garbage.
+
+A catalog that was restored from an older copy does not know the commits made since. Three traces of them
+survive in the namespace, which a backup of the catalog does not touch: their metaranges, and, in a record,
+the youngest commits that the last plan has read, and a random mark. Every plan and every new tag put a mark
+into the catalog, and the record has the last of them. Whatever is written to a restored catalog, the mark
+does not come back.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, insert, select
+
+from ebbtide.core.errors import HistoryLost, MetadataError, NotFound
+from ebbtide.core.instant import format_instant, to_micros
+from ebbtide.storage.base import DeleteRequest, Store
+from ebbtide.targets.lake.catalog import history, needs, provenance, reclaim, refs, schema
+from ebbtide.targets.lake.catalog.committed import Committed
+from ebbtide.targets.lake.catalog.model import Commit, Repository, Snapshot
+from ebbtide.targets.lake.catalog.names import check_ref_name
+from ebbtide.targets.lake.catalog.needs import Imported
+from ebbtide.targets.lake.catalog.new_branch import add_branch, check_free
+from ebbtide.targets.lake.catalog.part import CatalogPart
+from ebbtide.targets.lake.catalog.provenance import Kind
+from ebbtide.targets.lake.catalog.ranges import COMMITTED, METADATA, METARANGES, is_metarange, metadata_key
+
+RECORD = f"{METADATA}ebbtide-history.json"
+"""What the last plan has read of the repository's history, and the mark of the last plan or tag."""
+FORMAT = 1
+MOST_NAMED = 20
+_MOST_MARKS = 1_000
+"""How many marks a catalog remembers; the namespace has the last, or one shortly before."""
+_AT_ONCE = 16
+_FILE = re.compile(r"([0-9a-f]{64})\.parquet", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What a recovery made: a branch with a commit for each lost metarange, if there were any."""
+
+    branch: str | None
+    commits: tuple[Commit, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Record:
+    """How far the last plan has read: the commits that are no other's parent; and the last mark."""
+
+    repository_uid: str
+    tips: tuple[str, ...]
+    noted: str
+    mark: str
+
+    def to_json(self) -> bytes:
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__} | {"format": FORMAT}
+        return json.dumps(plain, sort_keys=True).encode()
+
+
+class LostHistory(CatalogPart):
+    """Comparing the namespace with the catalog, and bringing back what the catalog has lost."""
+
+    def unknown_metaranges(self, repo: str) -> tuple[str, ...]:
+        """Find the metaranges in the namespace that no commit names and no note of the catalog explains."""
+        found = self.repository(repo)
+        store = self._content(found.namespace).store
+        # The store is listed before the catalog is read: a note is made before its metarange is written.
+        apart = _listed(store, METARANGES)
+        with self._database.reading() as connection:
+            separated = provenance.is_separated(connection, found.uid)
+        among = set() if separated else _listed(store, COMMITTED)
+        with self._database.reading() as connection:
+            known = provenance.known(connection, found.uid, self._clock())
+        unknown = apart - known
+        if not separated:
+            unknown |= _metaranges_among(self._content(found.namespace), among, known & (apart | among))
+            if not unknown:
+                with self._database.writing() as connection:
+                    provenance.mark_separated(connection, found.uid)
+        return tuple(sorted(unknown))
+
+    def check_history(self, repo: str) -> None:
+        """Stop if the namespace or an earlier plan knows of commits that the catalog does not have."""
+        unknown = self.unknown_metaranges(repo)
+        if unknown:
+            raise _unknown(self.repository(repo), unknown)
+        found = self.repository(repo)
+        record = _read_record(self._content(found.namespace).store, found)
+        if record is None:
+            return
+        with self._reading(repo) as (connection, found):
+            lost = _missing(connection, found, record.tips)
+            known = _has_mark(connection, found, record.mark)
+        if lost:
+            raise _went_back(found, f"{len(lost)} of the commits that a plan read are gone", lost)
+        if not known:
+            raise _went_back(found, "it has no record of the last plan or the last new tag", ())
+
+    def remember_history(self, snapshot: Snapshot) -> None:
+        """Leave in the namespace what a plan has read, so that no later plan may know less."""
+        parents = {parent for commit in snapshot.commits.values() for parent in commit.parents}
+        tips = tuple(sorted(set(snapshot.commits) - parents))
+        with self._database.writing() as connection:
+            refs.hold_repository(connection, snapshot.repository.name)
+            add_mark(connection, snapshot.repository, self._clock())
+        self._publish(snapshot.repository, tips=tips)
+
+    def recover_history(self, repo: str, committer: str = "", branch: str | None = None) -> Recovered:
+        """
+        Make a commit for each unknown metarange, the oldest first, on a new branch off the default branch.
+
+        Their messages, authors and branches are lost with the catalog. What they reached is reached again.
+        """
+        if branch is not None:
+            check_ref_name(branch, "branch")
+        unknown = self.unknown_metaranges(repo)
+        found = self.repository(repo)
+        content = self._content(found.namespace)
+        dated = [(_written(content.store, one), one) for one in unknown]
+        _check_ranges(content, unknown)
+        made: list[Commit] = []
+        if not unknown:
+            branch = None
+        else:
+            with self._referring(repo) as writing:
+                connection, now = writing.connection, self._clock()
+                branch = branch or _free_name(refs.heads(connection, found), now)
+                check_free(writing, branch)
+                before = refs.commit(
+                    connection, found, refs.branch(connection, found, found.default_branch).head
+                )
+                for written, metarange_id in sorted(dated):
+                    said = f"Recovered a metarange that was written at {format_instant(written)}"
+                    commit = history.identified(Commit("", metarange_id, (before.id,), now, said, committer))
+                    history.add(connection, found, commit)
+                    provenance.settle(connection, found.uid, metarange_id)
+                    needs.note_import(writing, Imported(metarange_id, before.metarange_id))
+                    made.append(commit)
+                    before = commit
+                add_branch(connection, found, branch, before.id)
+        self._accept(repo)
+        return Recovered(branch, tuple(made))
+
+    def forget_history(self, repo: str, metaranges: Collection[str] | None, by: str) -> tuple[str, ...]:
+        """Declare unknown metaranges garbage, or all of them, and record who did so and when."""
+        unknown = self.unknown_metaranges(repo)
+        chosen = unknown if metaranges is None else _chosen(unknown, metaranges)
+        with self._writing(repo) as writing:
+            for one in chosen:
+                provenance.note(
+                    writing.connection, writing.repository.uid, one, Kind.FORGOTTEN, self._clock(), by
+                )
+        if set(chosen) == set(unknown):
+            self._accept(repo)
+        return tuple(chosen)
+
+    def _accept(self, repo: str) -> None:
+        """Let the catalog as it is now be what later plans are compared with."""
+        with self._reading(repo) as (connection, found):
+            commits = history.all_commits(connection, found)
+        parents = {parent for commit in commits.values() for parent in commit.parents}
+        tips = tuple(sorted(set(commits) - parents))
+        with self._database.writing() as connection:
+            refs.hold_repository(connection, repo)
+            add_mark(connection, found, self._clock())
+        self._publish(found, tips=tips, accept=True)
+
+    def _publish(
+        self, repository: Repository, *, tips: Sequence[str] | None = None, accept: bool = False
+    ) -> None:
+        """
+        Write the catalog's last mark into the namespace, with the commits that a plan has read.
+
+        The catalog has the mark already: killed in between, the namespace has an earlier one that the catalog
+        knows. The repository is held meanwhile, so the record never goes back behind a change that was
+        traced. A record that shows a loss stays until somebody accepts that.
+        """
+        store = self._content(repository.namespace).store
+        with self._database.writing() as connection, suppress(NotFound):
+            if refs.hold_repository(connection, repository.name)[0].uid != repository.uid:
+                return  # it was deleted meanwhile
+            if not accept:
+                try:
+                    record = _read_record(store, repository)
+                except MetadataError:
+                    return  # every run stops there
+                if record is not None and not _has_mark(connection, repository, record.mark):
+                    return
+                if tips is None:
+                    tips = record.tips if record else ()
+            mark = _last_mark(connection, repository)
+            noted = format_instant(self._clock())
+            store.write(RECORD, _Record(repository.uid, tuple(tips or ()), noted, mark).to_json())
+
+
+def forget_record(store: Store) -> None:
+    """Remove the record of a namespace that has another owner from now on."""
+    store.delete([DeleteRequest(RECORD)])
+
+
+def _listed(store: Store, folder: str) -> set[str]:
+    """Name the files of a metadata folder; others that somebody put there are no metadata."""
+    names = (_FILE.fullmatch(name) for name in store.children(f"{folder}/"))
+    return {name[1] for name in names if name}
+
+
+def _metaranges_among(content: Committed, files: set[str], known: Iterable[str]) -> set[str]:
+    """Find the metaranges among files that no known metarange explains; an earlier Ebbtide put them there."""
+    known = set(known)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        ranges = {info.id for found in pool.map(content.ranges, known) for info in found}
+        strange = sorted(files - known - ranges)
+        kinds = pool.map(lambda one: is_metarange(content.store, COMMITTED, one), strange)
+        return {one for one, is_one in zip(strange, kinds, strict=True) if is_one}
+
+
+def _missing(connection: Connection, repository: Repository, commits: Sequence[str]) -> list[str]:
+    """Give those of some commits that the catalog does not have."""
+    table, found = schema.commits, set[str]()
+    for part in reclaim.chunks(commits):
+        mine = (table.c.repo_uid == repository.uid, table.c.id.in_(part))
+        found.update(connection.execute(select(table.c.id).where(*mine)).scalars())
+    return [commit for commit in commits if commit not in found]
+
+
+def _has_mark(connection: Connection, repository: Repository, mark: str) -> bool:
+    table = schema.readings
+    mine = (table.c.repo_uid == repository.uid, table.c.mark == mark)
+    return connection.execute(select(table.c.mark).where(*mine)).first() is not None
+
+
+def add_mark(connection: Connection, repository: Repository, now: datetime) -> None:
+    """Put a new mark into the catalog, and forget the oldest ones; the caller holds the repository."""
+    table = schema.readings
+    mine = table.c.repo_uid == repository.uid
+    newest = select(table.c.mark).where(mine).order_by(table.c.made.desc()).limit(_MOST_MARKS)
+    connection.execute(delete(table).where(mine, table.c.mark.not_in(newest)))
+    last = connection.execute(select(func.max(table.c.made)).where(mine)).scalar() or 0
+    # Clocks stand still or go back; the order of marks does not.
+    row = {"repo_uid": repository.uid, "mark": uuid.uuid4().hex, "made": max(to_micros(now), last + 1)}
+    connection.execute(insert(table).values(row))
+
+
+def _last_mark(connection: Connection, repository: Repository) -> str:
+    table = schema.readings
+    mine = select(table.c.mark).where(table.c.repo_uid == repository.uid)
+    return str(connection.execute(mine.order_by(table.c.made.desc()).limit(1)).scalar_one())
+
+
+def _read_record(store: Store, repository: Repository) -> _Record | None:
+    """Read what the last plan left; None if there is none, or it is about another repository."""
+    try:
+        data = store.read(RECORD)
+    except NotFound:
+        return None
+    try:
+        plain: dict[str, Any] = json.loads(data)
+        readable = plain.pop("format") == FORMAT
+        record = _Record(**plain | {"tips": tuple(plain["tips"])})
+    except (ValueError, TypeError, KeyError, AttributeError):
+        readable = False
+    if not readable:
+        raise MetadataError(
+            f"{RECORD} in {repository.namespace} cannot be read",
+            why="it says which commits earlier plans have read, and the catalog may have lost some",
+            fix=f"look at the history with 'ebb lake log {repository.name}'; if nothing is missing, run"
+            f" 'ebb lake recover {repository.name}', which writes it anew",
+        )
+    return record if record.repository_uid == repository.uid else None
+
+
+def _written(store: Store, metarange_id: str) -> datetime:
+    """Tell when a metarange was written."""
+    for folder in (METARANGES, COMMITTED):
+        try:
+            return store.stat(metadata_key(folder, metarange_id)).last_modified
+        except NotFound:
+            continue
+    raise MetadataError(f"metarange {metarange_id} vanished", fix="run the command again")
+
+
+def _check_ranges(content: Committed, metaranges: Sequence[str]) -> None:
+    """Make sure that every range of these metaranges is in the store."""
+    ranges = {info.id for one in metaranges for info in content.ranges(one)}
+
+    def missing(range_id: str) -> bool:
+        try:
+            content.store.stat(metadata_key(COMMITTED, range_id))
+        except NotFound:
+            return True
+        return False
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        lost = [one for one, is_lost in zip(ranges, pool.map(missing, ranges), strict=True) if is_lost]
+    if lost:
+        raise MetadataError(
+            f"{len(lost)} ranges of the lost commits are missing, the first is {min(lost)}",
+            why="a commit that cannot be read whole would stop every later plan",
+            fix="restore them from a backup of the namespace; or declare the metaranges garbage with"
+            " 'ebb lake forget'",
+        )
+
+
+def _chosen(unknown: Sequence[str], wanted: Collection[str]) -> list[str]:
+    """Find the unknown metaranges that are meant, by their ids or the beginnings of these."""
+    found = []
+    for text in wanted:
+        meant = [one for one in unknown if text and one.startswith(text)]
+        if len(meant) != 1:
+            raise NotFound(
+                f"{text!r} names {len(meant)} unknown metaranges",
+                why="only a metarange that the catalog does not know can be declared garbage",
+                fix="give more characters of one that 'ebb lake forget REPO --list' shows",
+            )
+        found += meant
+    return list(dict.fromkeys(found))
+
+
+def _free_name(branches: Collection[str], now: datetime) -> str:
+    """Name the branch of a recovery by its moment."""
+    stem = f"recovered-{now:%Y%m%dT%H%M%S}"
+    names = (stem if not number else f"{stem}-{number}" for number in range(len(branches) + 1))
+    return next(name for name in names if name not in branches)
+
+
+def _unknown(repository: Repository, unknown: Sequence[str]) -> HistoryLost:
+    name, rest = repository.name, len(unknown) - MOST_NAMED
+    count = "1 metarange" if len(unknown) == 1 else f"{len(unknown)} metaranges"
+    return HistoryLost(
+        f"{repository.namespace} holds {count} that the catalog has no commit for",
+        why="the catalog was probably restored from an older copy, or another catalog uses the namespace;"
+        " the objects of those commits would look like garbage",
+        fix=f"import the lost history with 'ebb lake recover {name}', or, if it is not wanted, declare it"
+        f" garbage with 'ebb lake forget {name} --all-unknown'",
+        details=[*unknown[:MOST_NAMED], *([f"and {rest} more"] if rest > 0 else [])],
+    )
+
+
+def _went_back(repository: Repository, said: str, lost: Sequence[str]) -> HistoryLost:
+    name = repository.name
+    return HistoryLost(
+        f"the catalog of {name} is older than its namespace: {said}",
+        why="a catalog that was restored from an older copy does not know what was written since, and all of"
+        " that would look like garbage",
+        fix="restore a newer copy of the catalog; or bring back the commits that the namespace still has, and"
+        f" accept the rest as lost, with 'ebb lake recover {name}', then create lost tags again and plan",
+        details=list(lost[:MOST_NAMED]),
+    )

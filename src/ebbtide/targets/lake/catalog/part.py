@@ -1,0 +1,131 @@
+"""What all parts of the catalog share: the database, the clock, and the stores of the repositories."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import lru_cache
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from ebbtide.core.errors import BadInput, Refused
+from ebbtide.core.instant import Clock, system_clock
+from ebbtide.storage.base import Store, StoreSpec
+from ebbtide.storage.opening import open_store
+from ebbtide.targets.lake.catalog import gates, refs
+from ebbtide.targets.lake.catalog.committed import Committed
+from ebbtide.targets.lake.catalog.database import Database
+from ebbtide.targets.lake.catalog.graveyard import Graveyard
+from ebbtide.targets.lake.catalog.merging import RANGE_KEYS
+from ebbtide.targets.lake.catalog.model import Repository
+from ebbtide.targets.lake.catalog.partitions import Partitions
+from ebbtide.targets.lake.catalog.tokens import TOKEN_LIFE
+from ebbtide.targets.lake.catalog.writing import Writing
+
+_Landed = TypeVar("_Landed")
+_ATTEMPTS = 100
+_OPEN_REPOSITORIES = 64
+_GATE_POLL = timedelta(milliseconds=100)
+
+
+class CatalogPart:
+    """The base of the catalog's parts; `catalog.Catalog` is all of them."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        clock: Clock = system_clock,
+        graveyard: Graveyard | None = None,
+        store_options: Mapping[str, str] | None = None,
+        range_keys: int = RANGE_KEYS,
+        partition_objects: int = 50_000,
+        token_life: timedelta = TOKEN_LIFE,
+        gate_wait: timedelta = timedelta(seconds=30),
+        sleep: Callable[[float], None] = time.sleep,
+        rehearsal: bool = False,
+    ) -> None:
+        if not 1 <= range_keys < 2**31 or partition_objects < 1 or token_life <= timedelta(0):
+            raise BadInput(
+                "range_keys, partition_objects and token_life must be positive",
+                fix="leave them out to get the usual ones",
+            )
+        self._database = Database(url, rehearsal=rehearsal)
+        self.rehearsal = rehearsal
+        """Whether it belongs to a rehearsal root, whose clock can be advanced."""
+        self._clock = clock
+        self._graveyard = graveyard
+        self._store_options = dict(store_options or {})
+        self._range_keys = range_keys
+        self._token_life = token_life
+        self._gate_polls = max(0, gate_wait // _GATE_POLL)
+        self._sleep = sleep
+        self._partitions = Partitions(clock, partition_objects)
+        self._content = lru_cache(_OPEN_REPOSITORIES)(self._open_content)
+
+    def close(self) -> None:
+        """Close the database's idle connections."""
+        self._database.close()
+
+    @property
+    def token_life(self) -> timedelta:
+        """How long a physical address may be uploaded to and linked."""
+        return self._token_life
+
+    def repository(self, name: str) -> Repository:
+        """Find a repository."""
+        with self._reading(name) as (_, repo):
+            return repo
+
+    @contextmanager
+    def _reading(self, repo: str) -> Iterator[tuple[Connection, Repository]]:
+        """Open a read transaction and find the repository in it."""
+        with self._database.reading() as connection:
+            yield connection, refs.repository(connection, repo)
+
+    @contextmanager
+    def _writing(self, repo: str) -> Iterator[Writing]:
+        """Open a write transaction that holds the repository locked."""
+        with self._database.writing() as connection:
+            yield Writing(connection, *refs.lock_repository(connection, repo), self._clock())
+
+    @contextmanager
+    def _referring(self, repo: str) -> Iterator[Writing]:
+        """Open a write transaction that may refer to objects which are there already; the gate lets it in."""
+        for left in range(self._gate_polls, -1, -1):
+            # Looked at before without the lock, so that who waits stands in nobody's way.
+            with self._reading(repo) as (connection, found):
+                closed = gates.find(connection, found)
+            if closed is None:
+                with self._writing(repo) as writing:
+                    # Closing takes the lock too: what is open here stays open until this is committed.
+                    closed = gates.find(writing.connection, writing.repository)
+                    if closed is None:
+                        yield writing
+                        return
+            if closed is not None and not left:
+                raise gates.busy(repo, closed)
+            self._sleep(_GATE_POLL.total_seconds())
+
+    def _store_at(self, url: str) -> Store:
+        """Open a store with the catalog's options."""
+        return open_store(StoreSpec(url, self._store_options))
+
+    def _open_content(self, namespace: str) -> Committed:
+        """Open the committed content of a namespace."""
+        return Committed(self._store_at(namespace))
+
+    def _until_landed(self, branch: str, attempt: Callable[[], _Landed | None]) -> _Landed:
+        """Repeat what was prepared outside the lock until it lands on the head it was prepared for."""
+        for _ in range(_ATTEMPTS):
+            landed = attempt()
+            if landed is not None:
+                return landed
+        raise Refused(
+            f"branch {branch!r} moved {_ATTEMPTS} times while this waited to land on it",
+            why="others change it faster than this change can be prepared",
+            fix="try again when it is quieter",
+        )

@@ -1,0 +1,185 @@
+"""
+Ranges and metaranges: immutable, content-addressed Parquet files under ``_lakefs/``.
+
+A file's name is the SHA-256 of its bytes, so a reader knows whether it holds exactly what the writer
+wrote. A missing, truncated or altered file raises :class:`MetadataError`; it is never "no entries".
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ebbtide.core.errors import MetadataError, NotFound
+from ebbtide.storage.base import Store
+from ebbtide.targets.lake.catalog.model import RangeInfo
+
+Table = Any
+"""A pyarrow.Table; pyarrow ships no types."""
+
+ENTRIES = pa.schema(
+    [
+        pa.field("key", pa.string(), nullable=False),
+        pa.field("address", pa.string(), nullable=False),
+        pa.field("created", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("size", pa.int64(), nullable=False),
+        pa.field("checksum", pa.string(), nullable=False),
+    ]
+)
+RANGES = pa.schema(
+    [
+        pa.field("range_id", pa.string(), nullable=False),
+        pa.field("min_key", pa.string(), nullable=False),
+        pa.field("max_key", pa.string(), nullable=False),
+        pa.field("count", pa.int64(), nullable=False),
+    ]
+)
+
+METADATA = "_lakefs/"
+"""Where metadata lies; nothing in there is ever taken for data."""
+COMMITTED = f"{METADATA}committed"
+"""Ranges of commits, and metaranges of commits that an Ebbtide before catalog version 3 made."""
+METARANGES = f"{METADATA}metaranges"
+"""Metaranges of commits: apart from ranges, so that a listing finds every commit that was ever made."""
+STAGED = f"{METADATA}staged"
+"""Ranges and metaranges of "GC commits": what was staged when a snapshot was taken."""
+
+
+def metadata_key(folder: str, content_id: str) -> str:
+    """Name the file of a range or metarange inside the namespace."""
+    return f"{folder}/{content_id}.parquet"
+
+
+def metarange_key(folder: str, metarange_id: str) -> str:
+    """Name the file of a metarange inside the namespace."""
+    return metadata_key(METARANGES if folder == COMMITTED else folder, metarange_id)
+
+
+def write_range(store: Store, folder: str, entries: Table) -> RangeInfo:
+    """Write entries, already sorted by key, as one range; the same content gets the same file."""
+    keys = entries.column("key")
+    # One chunk a column: Parquet's bytes, and so the range's name, must not tell how the rows were gathered.
+    rows = entries.select(ENTRIES.names).cast(ENTRIES).combine_chunks()
+    content_id, data = _encoded(rows)
+    _write(store, metadata_key(folder, content_id), data)
+    return RangeInfo(content_id, keys[0].as_py(), keys[-1].as_py(), entries.num_rows)
+
+
+def write_metarange(
+    store: Store, folder: str, ranges: Sequence[RangeInfo], note: Callable[[str], None] = lambda _id: None
+) -> str:
+    """Write the list of a commit's ranges, in key order, and give its id; `note` is told it beforehand."""
+    columns = {
+        "range_id": [r.id for r in ranges],
+        "min_key": [r.min_key for r in ranges],
+        "max_key": [r.max_key for r in ranges],
+        "count": [r.count for r in ranges],
+    }
+    metarange_id, data = _encoded(pa.table(columns, schema=RANGES))
+    note(metarange_id)
+    _write(store, metarange_key(folder, metarange_id), data)
+    return metarange_id
+
+
+def read_range(
+    store: Store,
+    folder: str,
+    info: RangeInfo,
+    columns: Sequence[str] | None = None,
+) -> Table:
+    """Read a range and check it against its name and against what the metarange says of it."""
+    table = _decoded(*_fetched(store, [metadata_key(folder, info.id)]), info.id, ENTRIES, columns)
+    if table.num_rows != info.count:
+        raise MetadataError(
+            f"range {info.id} has {table.num_rows} entries, its metarange says {info.count}",
+            why="a reference may be missing",
+            fix="restore the file from a backup of the namespace, then plan again",
+        )
+    return table
+
+
+def read_metarange(store: Store, folder: str, metarange_id: str) -> list[RangeInfo]:
+    """Read a commit's list of ranges."""
+    rows = metarange_table(store, folder, metarange_id).to_pylist()
+    return [RangeInfo(r["range_id"], r["min_key"], r["max_key"], r["count"]) for r in rows]
+
+
+def metarange_table(store: Store, folder: str, metarange_id: str) -> Table:
+    """Read a commit's list of ranges as a table."""
+    places = dict.fromkeys([metarange_key(folder, metarange_id), metadata_key(folder, metarange_id)])
+    return _decoded(*_fetched(store, list(places)), metarange_id, RANGES, None)
+
+
+def is_metarange(store: Store, folder: str, content_id: str) -> bool:
+    """Tell a metarange from a range by its columns; a file that cannot be read stops the run."""
+    key, data = _fetched(store, [metadata_key(folder, content_id)])
+    return bool(_opened(key, data, content_id).schema_arrow.names == RANGES.names)
+
+
+def _encoded(table: Table) -> tuple[str, bytes]:
+    """Turn a table into a file, named by the hash of its bytes."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd", row_group_size=131_072)
+    data = sink.getvalue().to_pybytes()
+    return hashlib.sha256(data).hexdigest(), data
+
+
+def _write(store: Store, key: str, data: bytes) -> None:
+    """Write a file, unless it is there already."""
+    try:
+        known = store.stat(key).size == len(data)
+    except NotFound:
+        known = False
+    if not known:
+        store.write(key, data)
+
+
+def _fetched(store: Store, keys: Sequence[str]) -> tuple[str, bytes]:
+    """Read the first of these files that is there."""
+    for key in keys:
+        try:
+            return key, store.read(key)
+        except NotFound:
+            continue
+    raise MetadataError(
+        f"{keys[0]} is missing",
+        why="what it references is unknown, so nothing may be deleted",
+        fix="restore the file from a backup of the namespace, then plan again",
+    )
+
+
+def _opened(key: str, data: bytes, content_id: str) -> Any:
+    """Open a file, and check that it is the one that was written."""
+    if hashlib.sha256(data).hexdigest() != content_id:
+        raise MetadataError(
+            f"{key} is damaged: its {len(data)} bytes are not what was written",
+            why="what it references is unknown, so nothing may be deleted",
+            fix="restore the file from a backup of the namespace, then plan again",
+        )
+    try:
+        return pq.ParquetFile(pa.BufferReader(data))
+    except pa.ArrowException as broken:
+        raise MetadataError(f"{key} is not a Parquet file of this kind", why=str(broken)) from broken
+
+
+def _decoded(
+    key: str, data: bytes, content_id: str, schema: pa.Schema, columns: Sequence[str] | None
+) -> Table:
+    """Read a file's table, which must have the columns that it should."""
+    file = _opened(key, data, content_id)
+    if file.schema_arrow.names != schema.names:
+        raise MetadataError(
+            f"{key} has the columns {file.schema_arrow.names}, not {schema.names}",
+            why="a column that is not understood may be a reference",
+            fix="use the Ebbtide that wrote it, or a newer one",
+        )
+    try:
+        table = file.read(columns=list(columns) if columns else None)
+    except pa.ArrowException as broken:
+        raise MetadataError(f"{key} is not a Parquet file of this kind", why=str(broken)) from broken
+    wanted = [schema.field(name) for name in (columns or schema.names)]
+    return table.select([field.name for field in wanted]).cast(pa.schema(wanted))

@@ -1,0 +1,215 @@
+"""What the reaper asks of the catalog: fence what nothing needs, and note what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, select
+
+from ebbtide.core.errors import NotFound, Refused
+from ebbtide.core.instant import format_second
+from ebbtide.storage.base import DeleteResult, Store
+from ebbtide.targets.lake.catalog import needs, reclaim, refs, retired, schema, tokens
+from ebbtide.targets.lake.catalog.needs import Imported
+from ebbtide.targets.lake.catalog.part import CatalogPart
+from ebbtide.targets.lake.catalog.reclaim import Reclaimable, State
+from ebbtide.targets.lake.catalog.writing import Writing
+
+_ATTEMPTS = 100
+
+
+@dataclass(frozen=True)
+class ReclaimTarget:
+    """A repository, living or deleted, with a queue of its own."""
+
+    name: str
+    uid: str
+    namespace: str
+    is_deleted: bool = False
+
+
+@dataclass(frozen=True)
+class Fenced:
+    """A batch that nobody can refer to any more, and how many addresses turned out to be needed."""
+
+    addresses: tuple[str, ...]
+    needed: int = 0
+    taken_over: int = 0
+    """How many of them another reaper, or an earlier try, had fenced."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether there was nothing in the queue to look at."""
+        return not self.addresses and not self.needed
+
+
+class Reclaiming(CatalogPart):
+    """
+    The reclaim queue, batch by batch; any number of reapers may work on it at once.
+
+    The lock of a repository is held while a batch is proved to be free and fenced, and while its end is
+    noted, and never while objects are deleted.
+    """
+
+    def reclaim_target(self, repo: str) -> ReclaimTarget:
+        """Find a repository's queue by its name; of a deleted repository that of the last one."""
+        with self._database.reading() as connection:
+            gone = retired.latest(connection, repo)
+            try:
+                found = refs.repository(connection, repo)
+            except NotFound:
+                if gone is None:
+                    raise
+                return ReclaimTarget(gone.name, gone.uid, gone.namespace, is_deleted=True)
+        return ReclaimTarget(found.name, found.uid, found.namespace)
+
+    def reclaim_targets(self) -> list[ReclaimTarget]:
+        """Give all repositories, by name, then those that were deleted and are not collected yet."""
+        with self._database.reading() as connection:
+            rows = connection.execute(select(schema.repositories).order_by(schema.repositories.c.name))
+            return [
+                *(ReclaimTarget(row.name, row.uid, row.namespace) for row in rows),
+                *(ReclaimTarget(r.name, r.uid, r.namespace, True) for r in retired.everyone(connection)),
+            ]
+
+    def reclaim_store(self, target: ReclaimTarget) -> Store:
+        """Open the store that holds a target's objects."""
+        return self._content(target.namespace).store
+
+    def reclaim_queue(self, target: ReclaimTarget) -> Iterator[Reclaimable]:
+        """Stream what waits or is fenced, the oldest first, all of one moment."""
+        with self._database.reading() as connection:
+            yield from reclaim.stream(connection, target.uid, State.WAITING, State.FENCED)
+
+    def reaped(self, target_uid: str) -> Iterator[str]:
+        """Stream the addresses that the reaper has taken, or may take at any moment, for some days back."""
+        with self._database.reading() as connection:
+            for row in reclaim.stream(connection, target_uid, State.FENCED, State.GONE):
+                yield row.address
+
+    def queue_counts(self, target_uid: str) -> dict[str, int]:
+        """Count what waits, is fenced, and is remembered as gone."""
+        with self._database.reading() as connection:
+            found = reclaim.counts(connection, target_uid)
+        return {str(state): found.get(state, 0) for state in State}
+
+    def reaped_because(self, target_uid: str, address: str) -> str:
+        """Say when and why the reaper took an object, or nothing if it did not, or long ago."""
+        with self._database.reading() as connection:
+            row = reclaim.find(connection, target_uid, address)
+        if row is None or row.state == State.WAITING:
+            return ""
+        gone = f"deleted it at {format_second(row.gone)}" if row.gone else "is about to delete it"
+        return f"the reaper {gone}: nothing referred to it ({row.reason}, {format_second(row.queued)})"
+
+    def reprieve(self, target_uid: str, addresses: Sequence[str]) -> set[str]:
+        """
+        Take objects that somebody brings back out of the queue, and give those for which it is too late.
+
+        These are fenced: a reaper may be about to delete them, and nobody can call it back.
+        """
+        with self._database.writing() as connection:
+            self._hold(connection, target_uid)
+            waiting = reclaim.still(connection, target_uid, addresses, State.WAITING)
+            reclaim.take_out(connection, target_uid, waiting)
+            tokens.forget_expired(connection, addresses, self._clock())
+            return set(reclaim.still(connection, target_uid, addresses, State.FENCED))
+
+    def tidy_queue(self, target: ReclaimTarget, remember: timedelta) -> None:
+        """Queue uploads that were never linked, and forget what need not be known any more."""
+        now = self._clock()
+        with self._database.writing() as connection:
+            if not self._hold(connection, target.uid):
+                return
+            found = refs.find_by_uid(connection, target.uid)
+            if found is not None:
+                tokens.queue_expired(Writing(connection, found, refs.sequence(connection, found), now), now)
+            reclaim.forget_gone(connection, target.uid, now - remember)
+            needs.forget_sharing(connection, target.uid)
+
+    def due_batch(self, target: ReclaimTarget, *, limit: int, grace: timedelta) -> Fenced:
+        """Say what the next batch would be, and fence nothing."""
+        found, _, imported = self._candidates(target, limit, grace)
+        with self._database.reading() as connection:
+            needed = needs.still_needed(connection, target.uid, found, self._clock()) | imported
+            again = reclaim.abandoned(connection, target.uid, self._clock(), limit)
+        free = [address for address in found if address not in needed]
+        return Fenced((*again, *free), len(found) - len(free), len(again))
+
+    def fence_batch(
+        self, target: ReclaimTarget, owner: str, *, limit: int, grace: timedelta, lease: timedelta
+    ) -> Fenced:
+        """
+        Fence the next batch of what waits longest, and take over what was fenced and left.
+
+        What is needed after all leaves the queue. Nobody else will take the batch over before the lease
+        ends; that saves work, nothing else depends on it.
+        """
+        for _ in range(_ATTEMPTS):
+            found, imports, imported = self._candidates(target, limit, grace)
+            with self._database.writing() as connection:
+                if not self._hold(connection, target.uid):
+                    return Fenced(())
+                if needs.imports(connection, target.uid) <= imports:
+                    until = self._clock() + lease
+                    return self._fence(connection, target.uid, found, imported, owner, until, limit)
+        raise Refused(
+            f"{target.name!r} had an import each of {_ATTEMPTS} times that this looked", fix="try again later"
+        )
+
+    def settle_batch(self, target: ReclaimTarget, results: Sequence[DeleteResult], retry: timedelta) -> None:
+        """Note what became of a fenced batch; what could not be deleted is tried again after a while."""
+        now = self._clock()
+        gone = [result.key for result in results if result.outcome.is_gone]
+        failed = [(r.key, f"{r.outcome}: {r.reason}") for r in results if not r.outcome.is_gone]
+        with self._database.writing() as connection:
+            if self._hold(connection, target.uid):
+                reclaim.bury(connection, target.uid, gone, now)
+                reclaim.postpone(connection, target.uid, failed, now + retry)
+
+    def _fence(
+        self,
+        connection: Connection,
+        uid: str,
+        candidates: Sequence[str],
+        imported: set[str],
+        owner: str,
+        until: datetime,
+        limit: int,
+    ) -> Fenced:
+        """Prove and fence, in the caller's transaction, under the repository's lock."""
+        free, needed = self._proved(connection, uid, candidates, imported)
+        reclaim.take_out(connection, uid, needed)
+        again = reclaim.abandoned(connection, uid, self._clock(), limit)
+        reclaim.fence(connection, uid, [*again, *free], owner, until)
+        return Fenced((*again, *free), len(needed), len(again))
+
+    def _proved(
+        self, connection: Connection, uid: str, candidates: Iterable[str], imported: set[str]
+    ) -> tuple[list[str], list[str]]:
+        """Tell what nothing can refer to any more from what is still needed; who took a row first has it."""
+        found = reclaim.still(connection, uid, list(candidates), State.WAITING)
+        # Of a deleted repository nothing is staged; what it had committed waits for `ebb plan --deleted`.
+        needed = needs.still_needed(connection, uid, found, self._clock()) | imported
+        return [a for a in found if a not in needed], [a for a in found if a in needed]
+
+    def _candidates(
+        self, target: ReclaimTarget, limit: int, grace: timedelta
+    ) -> tuple[list[str], frozenset[Imported], set[str]]:
+        """Read what has waited long enough, and which of it these imports brought in."""
+        with self._database.reading() as connection:
+            imports = needs.imports(connection, target.uid)
+            found = reclaim.waiting(connection, target.uid, self._clock(), grace, limit)
+        # Ranges are read here, where nobody waits for it: they never change.
+        content = self._content(target.namespace)
+        return found, imports, needs.imported_among(content, imports, found)
+
+    def _hold(self, connection: Connection, uid: str) -> bool:
+        """Lock a repository's row, or what is left of one, without a change; False if it is quite gone."""
+        for table in (schema.repositories, schema.retired):
+            row = select(table.c.uid).where(table.c.uid == uid).with_for_update()
+            if connection.execute(row).first() is not None:
+                return True
+        return False

@@ -1,0 +1,245 @@
+"""Looking up repositories, branches, tags and commits inside a transaction."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, select, update
+
+from ebbtide.core.errors import BadInput, NotFound
+from ebbtide.core.instant import format_second, from_micros
+from ebbtide.targets.lake.catalog import retired, schema
+from ebbtide.targets.lake.catalog.model import Commit, Repository, RetiredRepository
+
+_ANCESTOR = re.compile(r"(.+)~(\d{0,9})", re.ASCII | re.DOTALL)
+_COMMIT_PREFIX = re.compile(r"[0-9a-f]{4,64}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Branch:
+    """A branch's row. Staged rows of layers below `layer` are sealed: a commit may be reading them."""
+
+    id: str
+    name: str
+    head: str
+    layer: int
+    epoch: int
+    """Grows when staged rows are dropped by a reset, so that a commit under way notices."""
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What a ref means: a commit, and the branch if it names one itself (then staging counts too)."""
+
+    commit: Commit
+    branch: Branch | None
+
+
+def repository(connection: Connection, name: str) -> Repository:
+    """Find a repository by name."""
+    table = schema.repositories
+    row = connection.execute(select(table).where(table.c.name == name)).first()
+    if row is None:
+        raise _no_repository(connection, name)
+    return to_repository(row)
+
+
+def _no_repository(connection: Connection, name: str) -> NotFound:
+    """Say that there is no such repository, or no more."""
+    what = f"there is no repository {name!r}"
+    gone = retired.latest(connection, name)
+    if gone is None:
+        return NotFound(what, fix="create it, or list those that there are")
+    when = format_second(gone.deleted)
+    how = retired.how_to_collect(name)
+    return NotFound(what, fix=f"it was deleted at {when}: collect its objects with {how}, or create it anew")
+
+
+def find_by_uid(connection: Connection, uid: str) -> Repository | None:
+    """Find a repository by what no other ever has, if it is still there."""
+    row = connection.execute(select(schema.repositories).where(schema.repositories.c.uid == uid)).first()
+    return None if row is None else to_repository(row)
+
+
+def lock_repository(connection: Connection, name: str) -> tuple[Repository, int]:
+    """
+    Begin a change: bump the repository's sequence and give the new one.
+
+    The row stays locked until the transaction ends, so two writers of one repository never overlap, and
+    sequences become visible in order: who sees sequence S sees everything that was done at or before S.
+    """
+    table = schema.repositories
+    connection.execute(update(table).where(table.c.name == name).values(sequence=table.c.sequence + 1))
+    found = repository(connection, name)
+    return found, sequence(connection, found)
+
+
+def hold_repository(connection: Connection, name: str) -> tuple[Repository, int]:
+    """
+    Lock a repository's row without a change of its content, and give its sequence as it is.
+
+    On SQLite the write transaction alone keeps all other writers out.
+    """
+    table = schema.repositories
+    connection.execute(select(table.c.uid).where(table.c.name == name).with_for_update())
+    found = repository(connection, name)
+    return found, sequence(connection, found)
+
+
+def neighbours(connection: Connection, repo: Repository) -> list[Repository | RetiredRepository]:
+    """
+    Give the catalog's other repositories: what lies in their namespaces is theirs to delete.
+
+    Those that were deleted are among them: their objects are about to be collected, all of them.
+    """
+    rows = connection.execute(select(schema.repositories).where(schema.repositories.c.uid != repo.uid))
+    return [*(to_repository(row) for row in rows), *retired.everyone(connection)]
+
+
+def sequence(connection: Connection, repo: Repository) -> int:
+    """Read a repository's change counter."""
+    table = schema.repositories
+    statement = select(table.c.sequence).where(table.c.uid == repo.uid)
+    return int(connection.execute(statement).scalar_one())
+
+
+def to_repository(row: Row[Any]) -> Repository:
+    """Turn a row into a Repository."""
+    return Repository(
+        name=row.name,
+        uid=row.uid,
+        namespace=row.namespace,
+        default_branch=row.default_branch,
+        created=from_micros(row.created),
+        range_keys=row.range_keys,
+    )
+
+
+def find_branch(connection: Connection, repo: Repository, name: str) -> Branch | None:
+    """Find a branch by name, if there is one."""
+    table = schema.branches
+    statement = select(table).where(table.c.repo_uid == repo.uid, table.c.name == name)
+    row = connection.execute(statement).first()
+    return None if row is None else Branch(row.id, row.name, row.head, row.layer, row.epoch)
+
+
+def branch(connection: Connection, repo: Repository, name: str) -> Branch:
+    """Find a branch by name."""
+    found = find_branch(connection, repo, name)
+    if found is None:
+        raise NotFound(
+            f"repository {repo.name!r} has no branch {name!r}",
+            fix="create it, or list the branches that there are",
+        )
+    return found
+
+
+def same_branch(connection: Connection, repo: Repository, before: Branch) -> Branch:
+    """Find a branch again under the lock; one that was made anew meanwhile is another branch."""
+    found = branch(connection, repo, before.name)
+    if found.id != before.id:
+        raise NotFound(
+            f"branch {before.name!r} was deleted while this was under way",
+            why="the branch that now has this name is another one",
+            fix="try again",
+        )
+    return found
+
+
+def commit(connection: Connection, repo: Repository, commit_id: str) -> Commit:
+    """Find a commit by its whole id."""
+    table = schema.commits
+    statement = select(table).where(table.c.repo_uid == repo.uid, table.c.id == commit_id)
+    row = connection.execute(statement).first()
+    if row is None:
+        raise NotFound(f"repository {repo.name!r} has no commit {commit_id!r}")
+    return to_commit(row)
+
+
+def to_commit(row: Row[Any]) -> Commit:
+    """Turn a row into a Commit."""
+    return Commit(
+        id=row.id,
+        metarange_id=row.metarange_id,
+        parents=tuple(json.loads(row.parents)),
+        created=from_micros(row.created),
+        message=row.message,
+        committer=row.committer,
+        metadata=json.loads(row._mapping["metadata"]),  # noqa: SLF001 (its public name for mappings)
+    )
+
+
+def resolve(connection: Connection, repo: Repository, ref: str) -> Resolved:
+    """
+    Say what a ref means: a branch, a tag, a commit id or its unique beginning, or any of them with ``~N``.
+
+    Only a branch's bare name includes what is staged on it; ``main~0`` is main's head commit.
+    """
+    found = find_branch(connection, repo, ref)
+    if found is not None:
+        return Resolved(commit(connection, repo, found.head), found)
+    ancestor = _ANCESTOR.fullmatch(ref)
+    if ancestor:
+        start = resolve(connection, repo, ancestor[1]).commit
+        return Resolved(_ancestor(connection, repo, start, int(ancestor[2] or 1)), None)
+    table = schema.tags
+    tagged = select(table.c.commit_id).where(table.c.repo_uid == repo.uid, table.c.name == ref)
+    commit_id = connection.execute(tagged).scalar() or _by_prefix(connection, repo, ref)
+    return Resolved(commit(connection, repo, commit_id), None)
+
+
+def _ancestor(connection: Connection, repo: Repository, start: Commit, steps: int) -> Commit:
+    """Follow first parents."""
+    found = start
+    for step in range(steps):
+        if not found.parents:
+            raise NotFound(
+                f"{start.id[:12]}~{steps} is before the first commit",
+                why=f"its history has {step} first parents",
+                fix="use a smaller number",
+            )
+        found = commit(connection, repo, found.parents[0])
+    return found
+
+
+def _by_prefix(connection: Connection, repo: Repository, ref: str) -> str:
+    """Find the one commit whose id begins so."""
+    table = schema.commits
+    found: list[str] = []
+    if _COMMIT_PREFIX.fullmatch(ref):
+        statement = select(table.c.id).where(
+            table.c.repo_uid == repo.uid, table.c.id >= ref, table.c.id < ref + "g"
+        )
+        found = list(connection.execute(statement.limit(2)).scalars())
+    if not found:
+        raise NotFound(
+            f"repository {repo.name!r} has no branch, tag or commit {ref!r}",
+            fix="list its branches and tags, or give at least 4 characters of a commit id",
+        )
+    if len(found) > 1:
+        raise BadInput(f"{ref!r} begins more than one commit id", fix="give more characters")
+    return found[0]
+
+
+def heads(connection: Connection, repo: Repository) -> dict[str, str]:
+    """Give every branch's head commit, by name."""
+    table = schema.branches
+    statement = select(table.c.name, table.c.head).where(table.c.repo_uid == repo.uid)
+    return {row.name: row.head for row in connection.execute(statement.order_by(table.c.name))}
+
+
+def branch_ids(connection: Connection, repo: Repository) -> dict[str, str]:
+    """Give every branch's id, by name."""
+    table = schema.branches
+    statement = select(table.c.name, table.c.id).where(table.c.repo_uid == repo.uid)
+    return {row.name: row.id for row in connection.execute(statement.order_by(table.c.name))}
+
+
+def tags(connection: Connection, repo: Repository) -> dict[str, str]:
+    """Give every tag's commit, by name."""
+    table = schema.tags
+    statement = select(table.c.name, table.c.commit_id).where(table.c.repo_uid == repo.uid)
+    return {row.name: row.commit_id for row in connection.execute(statement.order_by(table.c.name))}

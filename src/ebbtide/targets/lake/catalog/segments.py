@@ -1,0 +1,136 @@
+"""
+Sorted streams of entries, read as little as possible.
+
+A stream is a sequence of *segments* in key order: a range that nobody had to look into yet, or a table of
+rows. Two streams are compared window by window; where both hold the same range, neither is decoded.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ebbtide.storage.base import Store
+from ebbtide.targets.lake.catalog.model import RangeInfo
+from ebbtide.targets.lake.catalog.ranges import COMMITTED, ENTRIES, Table, read_range
+
+Segment = Any
+"""A RangeInfo or a pyarrow.Table sorted by key."""
+
+TOMBSTONE = pa.field("tombstone", pa.bool_(), nullable=False)
+CHANGES = pa.schema(
+    [ENTRIES.field("key"), TOMBSTONE] + [f.with_nullable(True) for f in ENTRIES if f.name != "key"]
+)
+"""A change sets a key to an entry, or removes it (tombstone); unique keys, sorted."""
+
+
+class Cursor:
+    """A place in a stream of segments. A range is decoded only when some of its rows are asked for."""
+
+    def __init__(self, store: Store, segments: Iterable[Segment], schema: pa.Schema) -> None:
+        self._store = store
+        self._segments = iter(segments)
+        self._empty = schema.empty_table()
+        self._rows: Table = None
+        self.range: RangeInfo | None = None
+        self.low = self.high = ""
+        self.done = False
+        self.advance()
+
+    def advance(self) -> None:
+        """Leave the current segment behind."""
+        self.range = self._rows = None
+        for segment in self._segments:
+            if isinstance(segment, RangeInfo):
+                self.range, self.low, self.high = segment, segment.min_key, segment.max_key
+                return
+            if segment.num_rows:
+                self._hold(segment)
+                return
+        self.done = True
+
+    def pop(self) -> Segment:
+        """Take what is left of the current segment, as a range if it is untouched."""
+        segment = self.range or self._rows
+        self.advance()
+        return segment
+
+    def take_to(self, key: str) -> Table:
+        """Take the current segment's rows up to this key, with it."""
+        return self._take(key, bisect_right) if not self.done and self.low <= key else self._empty
+
+    def take_below(self, key: str) -> Table:
+        """Take the current segment's rows up to this key, without it."""
+        return self._take(key, bisect_left) if not self.done and self.low < key else self._empty
+
+    def _take(self, key: str, bisect: Callable[..., int]) -> Table:
+        """Cut rows off the current segment, which is decoded for that."""
+        if self._rows is None and self.range is not None:
+            self._hold(read_range(self._store, COMMITTED, self.range))
+        rows = self._rows
+        keys = rows.column("key")
+        cut = bisect(range(rows.num_rows), key, key=lambda i: keys[i].as_py())
+        if cut == rows.num_rows:
+            self.advance()
+        else:
+            self._hold(rows.slice(cut))
+        return rows.slice(0, cut)
+
+    def _hold(self, rows: Table) -> None:
+        """Make these rows the current segment."""
+        keys = rows.column("key")
+        self.range, self._rows = None, rows
+        self.low, self.high = keys[0].as_py(), keys[-1].as_py()
+
+
+def windows(left: Cursor, right: Cursor) -> Iterator[tuple[Table, Table]]:
+    """Walk two streams together: each pair holds all rows of both in one window of keys."""
+    while not (left.done and right.done):
+        if left.range is not None and right.range is not None and left.range.id == right.range.id:
+            left.advance()
+            right.advance()
+            continue
+        upto = min(cursor.high for cursor in (left, right) if not cursor.done)
+        yield left.take_to(upto), right.take_to(upto)
+
+
+def overlaid(store: Store, base: Iterable[Segment], changes: Iterable[Table]) -> Iterator[Segment]:
+    """Lay changes over a stream; ranges that no change falls into come out as they are."""
+    below = Cursor(store, base, ENTRIES)
+    above = Cursor(store, changes, CHANGES)
+    while not (below.done and above.done):
+        if below.done:
+            yield live(above.pop())
+        elif above.done or above.low > below.high:
+            yield below.pop()
+        elif above.low < below.low:
+            yield live(above.take_below(below.low))
+        else:
+            upto = min(below.high, above.high)
+            yield _merged(below.take_to(upto), above.take_to(upto))
+
+
+def live(changes: Table) -> Table:
+    """Keep what changes set, without what they remove."""
+    return changes.filter(pc.invert(changes.column("tombstone"))).select(ENTRIES.names).cast(ENTRIES)
+
+
+def is_in(rows: Table, others: Table) -> Any:
+    """Mark the rows whose key the other table has too."""
+    return pc.is_in(rows.column("key"), value_set=others.column("key").combine_chunks())
+
+
+def rows_of(store: Store, segment: Segment) -> Table:
+    """Give a segment's rows, whichever kind it is."""
+    return read_range(store, COMMITTED, segment) if isinstance(segment, RangeInfo) else segment
+
+
+def _merged(base: Table, changes: Table) -> Table:
+    """Lay changes over rows of the same window of keys."""
+    kept = base.filter(pc.invert(is_in(base, changes)))
+    new = live(changes)
+    return pa.concat_tables([kept, new]).sort_by("key") if new.num_rows else kept

@@ -1,0 +1,68 @@
+"""What a run that looks for garbage reads: everything that can reach an object, at one moment."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from ebbtide.targets.lake.catalog import history, refs, staging
+from ebbtide.targets.lake.catalog.merging import RangeWriter
+from ebbtide.targets.lake.catalog.model import Repository, Snapshot, StagedRange
+from ebbtide.targets.lake.catalog.part import CatalogPart
+from ebbtide.targets.lake.catalog.ranges import STAGED, write_metarange
+
+
+class Snapshots(CatalogPart):
+    """Snapshots and "GC commits", each from one read transaction, however long the writing takes."""
+
+    def prepare_uncommitted(self, repo: str, branch: str | None = None) -> tuple[StagedRange, ...]:
+        """
+        Write what is staged, on a branch or on all, as ranges and metaranges under ``_lakefs/staged``.
+
+        Deletions are left out. Branches with nothing staged give nothing. Entries that were overwritten
+        while a commit was reading them are included, for that commit still needs them.
+        """
+        with self._reading(repo) as (connection, found):
+            if branch is None:
+                return self._prepare(connection, found)
+            target = refs.branch(connection, found, branch)
+            return self._prepare(connection, found, [(target.id, target.name)])
+
+    def snapshot(self, repo: str) -> Snapshot:
+        """Read heads, tags, all commits (dangling ones too), staging and sequence in one transaction."""
+        # The clock is asked first: ages are counted up to taken_at, and must not come out too high.
+        taken_at = self._clock()
+        with self._reading(repo) as (connection, found):
+            return Snapshot(
+                repository=found,
+                sequence=refs.sequence(connection, found),
+                taken_at=taken_at,
+                branches=refs.heads(connection, found),
+                tags=refs.tags(connection, found),
+                commits=history.all_commits(connection, found),
+                staged=self._prepare(connection, found),
+                branch_ids=refs.branch_ids(connection, found),
+            )
+
+    def _prepare(
+        self,
+        connection: Connection,
+        repo: Repository,
+        branches: list[tuple[str, str]] | None = None,
+    ) -> tuple[StagedRange, ...]:
+        """Write what is staged on these branches, or on all."""
+        if branches is None:
+            branches = staging.staged_branches(connection, repo.uid)
+        prepared = [self._prepare_branch(connection, repo, *branch) for branch in branches]
+        return tuple(staged for staged in prepared if staged.count)
+
+    def _prepare_branch(
+        self, connection: Connection, repo: Repository, branch_id: str, name: str
+    ) -> StagedRange:
+        """Write what is staged on one branch, page by page."""
+        store = self._content(repo.namespace).store
+        writer = RangeWriter(store, STAGED, repo.range_keys)
+        for page in staging.references(connection, branch_id):
+            writer.add(page)
+        ranges = writer.finish()
+        metarange_id = write_metarange(store, STAGED, ranges)
+        return StagedRange(name, metarange_id, sum(found.count for found in ranges), branch_id)

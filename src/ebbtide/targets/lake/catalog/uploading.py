@@ -1,0 +1,182 @@
+"""Bringing objects in: uploads, staged addresses outside the namespace, and linked physical addresses."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime
+
+from ebbtide.core.errors import NotFound, Refused
+from ebbtide.storage.address import canonical, is_inside
+from ebbtide.storage.resolution import encloses
+from ebbtide.targets.lake.catalog import reclaim, refs, staging, tokens
+from ebbtide.targets.lake.catalog.importing import Neighbour, check_foreign
+from ebbtide.targets.lake.catalog.model import Entry, PhysicalAddress, Repository
+from ebbtide.targets.lake.catalog.names import check_entry, check_key
+from ebbtide.targets.lake.catalog.part import CatalogPart
+from ebbtide.targets.lake.catalog.ranges import Table
+from ebbtide.targets.lake.catalog.refs import Branch
+
+_BATCH_OBJECTS = 2_000
+_BATCH_BYTES = 64 * 2**20
+_WRITERS = 16
+
+
+class Uploading(CatalogPart):
+    """
+    New entries. The object is always in the store before its entry is in the database.
+
+    Between the two it is unreferenced: garbage collection spares it because it is younger than the grace
+    period. If the second step never comes, it is garbage, and will be collected.
+    """
+
+    def upload(self, repo: str, branch: str, key: str, data: bytes) -> Entry:
+        """Store an object and stage its entry."""
+        found, to = self._target(repo, branch)
+        entry = self._store_object(found, to, key, data)
+        with self._writing(repo) as writing:
+            staging.put(writing, refs.same_branch(writing.connection, writing.repository, to), [entry])
+        return entry
+
+    def upload_many(self, repo: str, branch: str, items: Iterable[tuple[str, bytes]]) -> int:
+        """Store and stage a stream of (key, data), a transaction a batch; give how many there were."""
+        found, to = self._target(repo, branch)
+        count = 0
+        with ThreadPoolExecutor(_WRITERS) as pool:
+            # A local disk answers sooner than threads can take turns: there one of them is fastest.
+            run = map if found.namespace.startswith("file:") else pool.map
+            for batch in _batches(items):
+                entries = list(run(lambda item: self._store_object(found, to, *item), batch))
+                with self._writing(repo) as writing:
+                    target = refs.same_branch(writing.connection, writing.repository, to)
+                    staging.put(writing, target, entries)
+                count += len(entries)
+        return count
+
+    def stage(
+        self,
+        repo: str,
+        branch: str,
+        key: str,
+        address: str,
+        size: int,
+        checksum: str = "",
+        created: datetime | None = None,
+    ) -> Entry:
+        """Stage an object that lies outside the namespace, so that no run ever deletes it."""
+        entry = Entry(key, address, created or self._clock(), size, checksum)
+        self.stage_many(repo, branch, [entry])
+        return replace(entry, address=canonical(address, None))
+
+    def stage_many(self, repo: str, branch: str, entries: Iterable[Entry]) -> int:
+        """Stage many such objects in one transaction, all or none; give how many there were."""
+        with self._reading(repo) as (connection, found):
+            to = refs.branch(connection, found, branch)
+            others = refs.neighbours(connection, found)
+        staged = [_outside(found, others, entry) for entry in entries]
+        with self._writing(repo) as writing:
+            # The same branch is one of the same repository: what was checked above holds for it.
+            to = refs.same_branch(writing.connection, writing.repository, to)
+            staging.put(writing, to, staged)
+        return len(staged)
+
+    def get_physical_address(self, repo: str, branch: str, key: str) -> PhysicalAddress:
+        """Give an address to upload to, and a token that links it to this key, once, before it expires."""
+        check_key(key)
+        with self._writing(repo) as writing:
+            to = refs.branch(writing.connection, writing.repository, branch)
+            address = self._partitions.address(writing.repository.uid, to.id)
+            now = self._clock()
+            return tokens.issue(writing, to, key, address, now, self._token_life)
+
+    def link_physical_address(
+        self, repo: str, branch: str, key: str, token: str, *, size: int, checksum: str = ""
+    ) -> Entry:
+        """Stage the object that was uploaded to a physical address; it must be there, whole."""
+        found, to = self._target(repo, branch)
+        with self._database.reading() as connection:
+            address = tokens.check(connection, to, key, token, self._clock())
+        self._check_uploaded(found, key, address, size)
+        with self._referring(repo) as writing:
+            # Checked again under the lock: of two that link at once, one finds the token used.
+            to, now = refs.same_branch(writing.connection, writing.repository, to), self._clock()
+            address = tokens.check(writing.connection, to, key, token, now)
+            # The reaper's clock may be ahead of ours: what it took for never linked may be fenced.
+            reclaim.refuse_fenced(writing.connection, writing.repository.uid, address)
+            # Or it waits; a commit that takes it in leaves no other trace, so it must not wait on.
+            reclaim.take_out(writing.connection, writing.repository.uid, [address])
+            # Asked again with the gate open: a run whose clock is ahead of ours may have taken the object for
+            # an upload that nobody will link any more, and deleted it in between.
+            self._check_uploaded(found, key, address, size)
+            entry = check_entry(Entry(key, address, now, size, checksum))
+            tokens.use(writing.connection, token)
+            staging.put(writing, to, [entry])
+        return entry
+
+    def open_uploads(self, repo: str) -> Iterator[Table]:
+        """
+        Stream the physical addresses that may still be linked, with their tokens' expiry, as Arrow tables.
+
+        All are of one moment, in no order. Whoever looks for garbage asks this *before* the snapshot: what is
+        linked in between is then in both, while the other way round it would be in neither.
+        """
+        with self._reading(repo) as (connection, found):
+            yield from tokens.open_uploads(connection, found.uid, self._clock())
+
+    def _target(self, repo: str, branch: str) -> tuple[Repository, Branch]:
+        """Find the branch to upload to."""
+        with self._reading(repo) as (connection, found):
+            return found, refs.branch(connection, found, branch)
+
+    def _store_object(self, repo: Repository, branch: Branch, key: str, data: bytes) -> Entry:
+        """Write an object under a new address and describe it."""
+        check_key(key)
+        address = self._partitions.address(repo.uid, branch.id)
+        self._content(repo.namespace).store.write(address, data, unknown=True)
+        checksum = hashlib.md5(data, usedforsecurity=False).hexdigest()
+        return Entry(key, address, self._clock(), len(data), checksum)
+
+    def _check_uploaded(self, repo: Repository, key: str, address: str, size: int) -> None:
+        """Refuse to link what is not in the store as it was announced."""
+        try:
+            stored = self._content(repo.namespace).store.stat(address).size
+        except NotFound:
+            stored = None
+        if stored != size:
+            raise Refused(
+                f"{key!r} cannot be linked",
+                why=f"there is no object at {address}"
+                if stored is None
+                else f"the object at {address} has {stored} bytes, not {size}",
+                fix="upload the whole object to that address first, then link it with the same token",
+            )
+
+
+def _outside(repo: Repository, others: Sequence[Neighbour], entry: Entry) -> Entry:
+    """Bring an entry into canonical form; refuse one inside the namespace, or inside another repository's."""
+    check_entry(entry)
+    check_foreign(entry.address, others)
+    address = canonical(entry.address, repo.namespace)
+    if is_inside(address) or encloses(repo.namespace, address):
+        raise Refused(
+            f"{entry.address!r} lies inside the namespace of repository {repo.name!r}",
+            why="only addresses outside it may be staged, so that no run can delete them",
+            fix="upload the object, or ask for a physical address and link it",
+        )
+    return replace(entry, address=address)
+
+
+def _batches(items: Iterable[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
+    """Cut a stream into batches that fit in memory."""
+    batch: list[tuple[str, bytes]] = []
+    weight = 0
+    for key, data in items:
+        batch.append((key, data))
+        weight += len(data)
+        if len(batch) >= _BATCH_OBJECTS or weight >= _BATCH_BYTES:
+            yield batch
+            batch, weight = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,131 @@
+"""The kind of target that repositories of the embedded catalog are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ebbtide.core.decision import EMPTY_BIN
+from ebbtide.core.errors import BadInput
+from ebbtide.core.format import count, plural
+from ebbtide.core.manifest import Manifest
+from ebbtide.core.words import OBJECTS, OBJECTS_WITH_BIN, Words
+from ebbtide.targets.target import Option, Workspace
+
+if TYPE_CHECKING:
+    from ebbtide.targets.lake.catalog.catalog import Catalog
+    from ebbtide.targets.lake.target import LakeTarget
+    from ebbtide.targets.lake.workshop import Workshop
+
+# ruff: noqa: PLC0415 - every command imports this, and few need the catalog
+
+SCHEME = "lake:"
+_LAKE = replace(OBJECTS, has_branches=True)
+_LAKE_WITH_BIN = replace(OBJECTS_WITH_BIN, has_branches=True)
+
+
+class LakeKind:
+    """Repositories of the embedded catalog."""
+
+    usage = "lake:REPO"
+    plural = "lakes"
+    planned_by = "its lifecycle policy"
+    options = (
+        Option(("--uncommitted",), "Find what is stored and nothing references."),
+        Option(("--retention",), "Find what only commits need that are kept no longer."),
+        Option(("--all",), "Lifecycle, uncommitted and retention in one plan."),
+        Option(("--branch", "-b"), "Sweep this branch's path alone (--uncommitted).", is_flag=False),
+        Option(("--clean",), "List everything, not only what is new (--uncommitted)."),
+        Option(("--deleted",), "Collect all that a deleted repository left in its namespace."),
+        Option(("--full",), "Read everything again, not only what is new since the last plan."),
+    )
+
+    def url(self, text: str) -> str:
+        """Check that a repository is named."""
+        if not text.removeprefix(SCHEME):
+            raise BadInput(f"unknown target {text!r}", fix="write lake:REPO")
+        return text
+
+    def open(self, url: str, workspace: Workspace) -> LakeTarget:
+        """Open a repository."""
+        from ebbtide.targets.lake.target import LakeTarget
+
+        return LakeTarget(lake_shop(workspace), url.removeprefix(SCHEME), workspace.settings)
+
+    def namespaces(self, workspace: Workspace) -> Mapping[str, str]:
+        """Return the namespaces of all repositories, deleted ones too."""
+        from ebbtide.targets.lake.catalog.catalog import Catalog
+
+        url = workspace.settings.database("catalog")
+        if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
+            return {}
+        # Not the shared catalog: its graveyard needs Spark's library.
+        catalog = Catalog(url, rehearsal=workspace.is_rehearsal)
+        try:
+            gone = {f"{one.name} (deleted)": one.namespace for one in catalog.retired()}
+            return gone | {one.name: one.namespace for one in catalog.repositories()}
+        finally:
+            catalog.close()
+
+    def words(self, plan: Manifest) -> Words:
+        """Return the words for a plan."""
+        return _LAKE_WITH_BIN if plan.recycling and plan.collector != EMPTY_BIN else _LAKE
+
+    def described(self, plan: Manifest) -> list[str]:
+        """Say how much of the repository had to be read, and why everything was, if it was."""
+        read, lines = plan.snapshot, []
+        if "ranges_decoded" in read:
+            known = read["ranges"] - read["ranges_decoded"]
+            ranges = plural(read["ranges"], "range")
+            lines.append(
+                f"read {count(read['ranges_decoded'])} of {ranges}; {count(known)} were known already"
+            )
+        if "swept_branches" in read:
+            branches = plural(read["swept_branches"], "branch", "branches")
+            lines.append(f"listed {plural(read['listed_partitions'], 'partition')} of {branches}")
+            lines += [f"clean run: {why}" for why in read["clean_because"]]
+        if "own_objects" in read:
+            listed, own = plural(read["listed_objects"], "object"), count(read["own_objects"])
+            lines.append(f"listed {listed}; {own} are of the repository, which was deleted {read['deleted']}")
+        return lines
+
+
+KIND = LakeKind()
+
+
+def _store_options(workspace: Workspace) -> dict[str, str]:
+    """Return how stores are reached: in a rehearsal, only those on this machine."""
+    from ebbtide.storage.loopback import LOCAL_ONLY
+
+    local = {LOCAL_ONLY: "yes"} if workspace.is_rehearsal else {}
+    return workspace.settings.store.options() | local
+
+
+def shared_catalog(workspace: Workspace) -> Catalog:
+    """Return the embedded catalog, which can say what runs have deleted."""
+
+    def make() -> Catalog:
+        from ebbtide.targets.lake.burials import RunGraveyard
+        from ebbtide.targets.lake.catalog.catalog import Catalog
+
+        workspace.root.mkdir(parents=True, exist_ok=True)
+        options = _store_options(workspace)
+        return Catalog(
+            workspace.settings.database("catalog"),
+            clock=workspace.clock,
+            graveyard=RunGraveyard(workspace.root, workspace.context.ledger, options),
+            store_options=options,
+            rehearsal=workspace.is_rehearsal,
+        )
+
+    return workspace.shared("catalog", make)
+
+
+def lake_shop(workspace: Workspace) -> Workshop:
+    """Return what runs on a repository work with."""
+    from ebbtide.targets.lake.workshop import Workshop
+
+    catalog, context = shared_catalog(workspace), workspace.context
+    return Workshop(catalog, context.ledger, context.root, context.clock)

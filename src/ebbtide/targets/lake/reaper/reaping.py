@@ -1,0 +1,124 @@
+"""
+The reaper: fence a batch, delete it, note what became of it; and the next one, until nothing is due.
+
+It keeps nothing between two batches, so it may be killed anywhere: before the fence nothing happened; after
+it the next reaper deletes what this one did not come to.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from ebbtide.core.decision import Outcome
+from ebbtide.core.errors import BadInput, EbbtideError
+from ebbtide.targets.lake.catalog.catalog import Catalog
+from ebbtide.targets.lake.catalog.reclaiming import ReclaimTarget
+from ebbtide.targets.lake.reaper.removing import Remover, StoreRemover
+
+MOST_NAMED = 100
+
+
+@dataclass(frozen=True)
+class ReapOptions:
+    """How a reaper works."""
+
+    grace: timedelta = timedelta(hours=1)
+    """How long an address waits: readers may have its entry in hand, and a reset may be a mistake."""
+    batch: int = 1000
+    lease: timedelta = timedelta(minutes=10)
+    """When another reaper may take over what this one has fenced. Saves work; no safety hangs on it."""
+    retry: timedelta = timedelta(minutes=5)
+    """When what the store would not delete is tried again."""
+    remember: timedelta = timedelta(days=7)
+    """For how long it is known what became of an object."""
+
+    def __post_init__(self) -> None:
+        """Refuse what would never end, or never begin."""
+        spans = (self.grace, self.lease, self.retry, self.remember)
+        if self.batch < 1 or any(span < timedelta(0) for span in spans):
+            raise BadInput(
+                f"a batch of {self.batch} and a grace period of {self.grace} cannot be worked with",
+                fix="use a batch of 1 or more, and spans of 0 or more",
+            )
+
+
+@dataclass
+class Reaped:
+    """What a reaper did in one repository."""
+
+    repository: str
+    outcomes: Counter[str] = field(default_factory=Counter)
+    needed: int = 0
+    """Addresses that were in the queue and something still needed."""
+    taken_over: int = 0
+    batches: int = 0
+    problems: list[str] = field(default_factory=list)
+    """The first of those that could not be deleted, as 'address: reason'."""
+    stopped: str = ""
+    """Why it did not come to the end of the queue."""
+
+    @property
+    def failed(self) -> int:
+        """How many could not be deleted and will be tried again."""
+        return sum(count for name, count in self.outcomes.items() if not Outcome(name).is_gone)
+
+
+class Reaper:
+    """Works on the queues of a catalog; any number of them may, in any number of processes."""
+
+    def __init__(
+        self, catalog: Catalog, options: ReapOptions | None = None, remover: Remover | None = None
+    ) -> None:
+        self._catalog = catalog
+        self._options = options or ReapOptions()
+        self._remover = remover or StoreRemover()
+        self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+    def reap(self, target: ReclaimTarget) -> Reaped:
+        """Delete all that is due in a repository's queue now."""
+        done = Reaped(target.name)
+        self._reap(target, done)
+        return done
+
+    def try_reap(self, target: ReclaimTarget) -> Reaped:
+        """Do the same, and say in the result what was in the way: others need not wait for this one."""
+        done = Reaped(target.name)
+        try:
+            self._reap(target, done)
+        except EbbtideError as broken:
+            done.stopped = str(broken)
+        return done
+
+    def _reap(self, target: ReclaimTarget, done: Reaped) -> None:
+        if target.is_deleted:
+            self._catalog.check_retired_owner(target.uid)
+        else:
+            self._catalog.check_identity(target.name)
+        self._catalog.tidy_queue(target, self._options.remember)
+        while self.reap_batch(target, done):
+            pass
+
+    def reap_batch(self, target: ReclaimTarget, done: Reaped) -> bool:
+        """Do one batch; False if there was none, or nothing of it could be done: a store that is down."""
+        options = self._options
+        fenced = self._catalog.fence_batch(
+            target, self.owner, limit=options.batch, grace=options.grace, lease=options.lease
+        )
+        done.needed += fenced.needed
+        done.taken_over += fenced.taken_over
+        if not fenced.addresses:
+            return not fenced.is_empty
+        done.batches += 1
+        store = self._catalog.reclaim_store(target)
+        results = list(self._remover.remove(target, store, fenced.addresses))
+        self._catalog.settle_batch(target, results, options.retry)
+        for result in results:
+            done.outcomes[str(result.outcome)] += 1
+            if not result.outcome.is_gone and len(done.problems) < MOST_NAMED:
+                done.problems.append(f"{result.key}: {result.outcome}, {result.reason}")
+        return fenced.needed > 0 or any(result.outcome.is_gone for result in results)

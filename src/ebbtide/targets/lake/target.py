@@ -1,0 +1,100 @@
+"""A repository as a target, deleted or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from ebbtide.config import Settings
+from ebbtide.core.decision import DELETED_REPOSITORY, EMPTY_BIN
+from ebbtide.core.display import Explanation
+from ebbtide.core.errors import BadInput
+from ebbtide.core.manifest import Manifest
+from ebbtide.engine.collector import Collector, Context, Identity
+from ebbtide.targets.lake.collector import RepositoryCollector, bin_collector, identity_of
+from ebbtide.targets.lake.explanation import explained
+from ebbtide.targets.lake.retired.collector import DeletedRepositoryCollector
+from ebbtide.targets.lake.rulebook import SweepRules, stored_rulebook
+from ebbtide.targets.lake.workshop import Workshop
+from ebbtide.targets.target import Options
+
+
+@dataclass(frozen=True)
+class LakeTarget:
+    """A repository with its collectors: its rules, its bin, and what is left of it when it was deleted."""
+
+    shop: Workshop
+    repository: str
+    settings: Settings | None = None
+    """The configuration; None where only stored plans are applied."""
+
+    @property
+    def context(self) -> Context:
+        """The state that runs on it work with."""
+        return self.shop.context
+
+    @property
+    def identity(self) -> Identity:
+        """Which repository it is."""
+        return identity_of(self.shop, self.repository)
+
+    def collector(self, options: Options, now: datetime) -> Collector:  # noqa: ARG002 (rules have no time)
+        """Return the collector of what is asked for: by default, what the lifecycle policy lets go."""
+        _check(options)
+        sweep = self._sweep_rules(options)
+        if options.get("deleted"):
+            gone = self.shop.catalog.retired_repository(self.repository)
+            return DeletedRepositoryCollector(self.shop, gone, sweep.grace)
+        self.shop.catalog.repository(self.repository)
+        every = bool(options.get("all"))
+        rulebook = stored_rulebook(
+            self.shop.catalog,
+            self.repository,
+            lifecycle=every or not (options.get("uncommitted") or options.get("retention")),
+            uncommitted=sweep if options.get("uncommitted") or every else None,
+            retention=bool(options.get("retention")) or every,
+        )
+        # The plan checks this again; here it is refused before Spark starts.
+        self.shop.catalog.check_identity(self.repository)
+        return RepositoryCollector(self.shop, self.repository, rulebook, bool(options.get("full")))
+
+    def _sweep_rules(self, options: Options) -> SweepRules:
+        if self.settings is None:
+            return SweepRules()
+        said = self.settings.uncommitted
+        grace, clean = timedelta(hours=said.grace_hours), bool(options.get("clean"))
+        return SweepRules(grace, options.get("branch"), clean, said.clean_every)
+
+    def explain(self, item: str, options: Options, now: datetime) -> Explanation:
+        """Explain a key or an address."""
+        return explained(self.shop, self.repository, item, self._sweep_rules(options).grace, now)
+
+    def collector_of(self, plan: Manifest) -> Collector:
+        """Return the collector that made a plan."""
+        if plan.collector == DELETED_REPOSITORY:
+            return DeletedRepositoryCollector.of_plan(self.shop, plan)
+        if plan.collector == EMPTY_BIN:
+            return self.bin_collector()
+        return RepositoryCollector.of_plan(self.shop, plan)
+
+    def bin_collector(self, older_than: int | None = None) -> Collector:
+        """Return the collector of the repository's bin."""
+        return bin_collector(self.shop, self.repository, older_than)
+
+
+def _check(options: Options) -> None:
+    """Refuse options that contradict each other."""
+    if options.get("deleted") and set(options) != {"deleted"}:
+        raise BadInput(
+            "--deleted goes with no other choice of what is looked for",
+            why="a deleted repository is always read whole",
+            fix="leave out --uncommitted, --retention, --all, --branch, --clean and --full",
+        )
+    sweeps = options.get("uncommitted") or options.get("all")
+    if ("branch" in options or options.get("clean")) and not sweeps:
+        raise BadInput("--branch and --clean need --uncommitted", fix="add --uncommitted")
+    if "branch" in options and options.get("all"):
+        raise BadInput(
+            "--all is about the whole repository, --branch about one",
+            fix="leave one of them out, or use --uncommitted --branch",
+        )

@@ -1,0 +1,126 @@
+"""The kind of target that container registries and folders of image layouts are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ebbtide.core.format import count, human_bytes, plural
+from ebbtide.core.manifest import Manifest
+from ebbtide.core.words import Words
+from ebbtide.targets.oci.words import REGISTRY as WORDS
+from ebbtide.targets.target import Option, Workspace
+
+if TYPE_CHECKING:
+    from ebbtide.targets.oci.purge.shop import RegistryShop
+    from ebbtide.targets.oci.purge.target import RegistryTarget
+    from ebbtide.targets.oci.records.records import ImageRecords
+
+# ruff: noqa: PLC0415 - every command imports this, and few need a registry
+
+PURGE = "registry"
+"""The name of the collector of what has expired."""
+NO_RULE_MATCHED = "no rule matched"
+"""A second rule of what falls under a policy for want of one, so that plans and reports count it."""
+
+
+class RegistryKind:
+    """Container registries under policies."""
+
+    usage = "oci://HOST[/REPO]"
+    plural = "registries"
+    planned_by = "its policies"
+    options = (
+        Option(
+            ("--running",),
+            "What runs: a file (kubectl get pods -A -o json, or a list) or a cluster, https://HOST (oci:).",
+            is_flag=False,
+        ),
+        Option(("--adopt",), "Confirm what the policies do to a registry that was never planned (oci:)."),
+    )
+
+    def url(self, text: str) -> str:
+        """Return the one spelling of a registry's address."""
+        from ebbtide.targets.oci.client.address import parse_address
+
+        return str(parse_address(text))
+
+    def open(self, url: str, workspace: Workspace) -> RegistryTarget:
+        """Open a registry."""
+        from ebbtide.targets.oci.purge.target import RegistryTarget
+
+        return RegistryTarget(registry_shop(workspace, url), workspace)
+
+    def namespaces(self, workspace: Workspace) -> Mapping[str, str]:  # noqa: ARG002 (nothing is known)
+        """Own nothing that another target could reach."""
+        return {}
+
+    def words(self, plan: Manifest) -> Words:  # noqa: ARG002 (always the same)
+        """Return the words for a plan."""
+        return WORDS
+
+    def described(self, plan: Manifest) -> list[str]:
+        """Say what was scanned, where what runs was learned, and what is due for want of a rule."""
+        read, lines = plan.snapshot, []
+        if "manifests_read" in read:
+            tags, manifests = plural(read["tags"], "tag"), plural(read["manifests"], "manifest")
+            places = plural(read["repositories"], "repository", "repositories")
+            new = count(read["manifests_read"])
+            lines.append(f"scanned {tags} and {manifests} of {places}; {new} were new")
+        if "renewed" in read:
+            lines.append(f"renewed the policies of {plural(read['renewed'], 'running image')}")
+        if read.get("running_source") is not None:
+            by = read["running_source_by"]
+            lines.append(f"running images from {read['running_source']}, as {by} planned")
+        if "adopted_by" in read:
+            lines.append(f"adopted by {read['adopted_by']}: the log has what the policies do")
+        if plan.collector == PURGE:
+            alone = next((tally for tally in plan.summary.by_rule if tally.label == NO_RULE_MATCHED), None)
+            said = "none" if alone is None else f"{count(alone.objects)} ({human_bytes(alone.bytes)})"
+            lines.append(f"due only because no rule matched: {said}")
+        return lines
+
+
+KIND = RegistryKind()
+
+
+def image_records(workspace: Workspace) -> ImageRecords:
+    """Return what is kept of registries, beside the ledger: policies, marks, the log, roles."""
+    from ebbtide.targets.oci.records.records import ImageRecords
+
+    # The ledger is opened first, so that the database is known to be of this root's kind.
+    clock = workspace.context.clock
+    url, rehearsal = workspace.settings.database("ledger"), workspace.is_rehearsal
+    return workspace.shared("image records", lambda: ImageRecords(url, clock=clock, rehearsal=rehearsal))
+
+
+def registry_shop(workspace: Workspace, target: str) -> RegistryShop:
+    """Return what runs on a registry work with; one at an unknown name is asked who it is."""
+    from ebbtide.storage.loopback import LOCAL_ONLY, check_loopback
+    from ebbtide.targets.oci.base import RegistrySpec
+    from ebbtide.targets.oci.client.address import LayoutPath, parse_address
+    from ebbtide.targets.oci.purge.identity import owner_of
+    from ebbtide.targets.oci.purge.shop import RegistryShop
+
+    address, context, settings = parse_address(target), workspace.context, workspace.settings.registry
+    options = {} if isinstance(address, LayoutPath) else settings.options()
+    if workspace.is_rehearsal and not isinstance(address, LayoutPath):
+        check_loopback(address.name, f"the registry {address.host}")
+        options[LOCAL_ONLY] = "yes"
+    spec, records = RegistrySpec(str(address), options), image_records(workspace)
+    shop = RegistryShop(spec, records, context.ledger, context.root, context.clock, settings.running)
+    owners = workspace.shared("registry owners", _Owners)
+    if shop.name not in owners.known:
+        owners.known[shop.name] = owner_of(shop)
+    return replace(shop, owner=owners.known[shop.name])
+
+
+class _Owners:
+    """The registries that were found at names in this command: each is asked once."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, str] = {}
+
+    def close(self) -> None:
+        """Let go of nothing."""

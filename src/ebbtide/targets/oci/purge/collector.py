@@ -1,0 +1,318 @@
+"""
+The collector of a registry: what its policies let go, and what somebody asks to delete.
+
+A registry cannot be closed to its users, so nothing is fenced. Instead all repositories of the plan are
+scanned and judged again before every batch; what would not go any more stays. What happens between that and
+the delete is seen by the actor, which reads each tag once more, and what was recycled can be restored.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from ebbtide.core.errors import EbbtideError, NotFound, StalePlan
+from ebbtide.core.instant import system_clock
+from ebbtide.core.manifest import Manifest
+from ebbtide.engine.actor import Actor, Attempt
+from ebbtide.engine.apply import Applied
+from ebbtide.engine.cluster_check import Reach
+from ebbtide.engine.collector import Collected, Collector, Identity, Policy, Run
+from ebbtide.engine.layout import OnStep, RunFolder, run_folder
+from ebbtide.engine.spark.progress import OnProgress, no_progress
+from ebbtide.engine.tables.contracts import NEWLY_REFERENCED, PLAN
+from ebbtide.engine.tables.digest import address_hash
+from ebbtide.state.actors import SYSTEM, current_user
+from ebbtide.targets.oci.base import Capabilities
+from ebbtide.targets.oci.client.address import repository_of
+from ebbtide.targets.oci.kind import PURGE
+from ebbtide.targets.oci.model import GOES
+from ebbtide.targets.oci.policies.policy import RECYCLE_BIN
+from ebbtide.targets.oci.purge.abilities import probed
+from ebbtide.targets.oci.purge.acting import ImageActor
+from ebbtide.targets.oci.purge.identity import identify
+from ebbtide.targets.oci.purge.looking import Looker
+from ebbtide.targets.oci.purge.order import PurgeOrder, read_order
+from ebbtide.targets.oci.purge.planning import RegistryPlanner
+from ebbtide.targets.oci.purge.renewing import renewal_words, renewed_marks
+from ebbtide.targets.oci.purge.running_choice import applied_source, read_source
+from ebbtide.targets.oci.purge.shop import RegistryShop
+from ebbtide.targets.oci.purge.survey import not_adopted, policy_shares
+from ebbtide.targets.oci.reach import RegistryReach
+from ebbtide.targets.oci.records.model import Role
+from ebbtide.targets.oci.recycling.discarding import OwnCollector
+from ebbtide.targets.oci.running_source import RunningSource, planned_source
+from ebbtide.targets.oci.tables import VERDICTS
+
+_YOUNG = timedelta(days=1)
+
+
+@dataclass
+class PurgeCollector(Collector):
+    """Collects the images of a registry that have expired, or that somebody asks to delete."""
+
+    shop: RegistryShop
+    order: PurgeOrder
+    """What decides the purge; at apply, what the plan was made by."""
+    source: RunningSource | None = None
+    """Where what runs was learned, and who chose that; None at apply."""
+    adopt: bool = False
+    """Whether what the policies do to a registry that was never planned is confirmed."""
+    _looks: int = field(default=0)
+    """How many batches were acted on: each is verified again."""
+    _applied_order: PurgeOrder | None = None
+
+    name = PURGE
+    in_order = True
+    """The rows of a manifest belong together."""
+
+    @classmethod
+    def of_plan(cls, shop: RegistryShop, plan: Manifest) -> PurgeCollector:
+        """Return the collector that made a plan."""
+        return cls(shop, read_order(plan.policy))
+
+    @property
+    def identity(self) -> Identity:
+        """The registry."""
+        return self.shop.identity
+
+    def policy(self) -> Policy:
+        """Return the order: policies, what runs, and what was asked for."""
+        return Policy(self.order.to_json(), self.order.hash)
+
+    def reach(self) -> Reach:
+        """Reach the registry."""
+        return RegistryReach(self.shop.spec)
+
+    def before_plan(self) -> tuple[str, ...]:
+        """Make sure which registry it is."""
+        return identify(self.shop, current_user(), "make a plan")
+
+    def check_ready(self) -> None:
+        """Raise if the registry does not answer."""
+        with self.shop.opened():
+            pass
+
+    def collect(self, run: Run) -> Collected:
+        """Scan, renew the policies of what runs, and judge; no image in the registry is changed."""
+        self.order.check_running(run.now)
+        # What is deleted by name or age was asked for; the policies of the others do nothing then.
+        if self.order.wanted is None:
+            self._check_adopted(run)
+        planner = replace(
+            _planner(run.spark, self.shop, self.order, run.now, run.on_progress),
+            renew=self._renew,
+            probe=self._probe,
+            source=self.source,
+            on_step=run.on_step,
+        )
+        collected = planner.collect(run.folder)
+        adopted = {"adopted_by": current_user()} if self.adopt else {}
+        return replace(collected, snapshot=collected.snapshot | adopted)
+
+    def _check_adopted(self, run: Run) -> None:
+        """
+        Stop the first plan for a registry unless somebody confirms what its policies do.
+
+        Images that no rule matches fall under Default, so that a registry that nobody wrote rules for would
+        be emptied within days.
+        """
+        records, uid, url = self.shop.records, self.shop.uid, self.shop.spec.url
+        if records.adoption(uid).covers(repository_of(url)):
+            return
+        planner = _planner(run.spark, self.shop, self.order, run.now, run.on_progress)
+        folder = RunFolder(run.folder.scratch / "survey")
+        look = planner.look(folder.scratch)
+        planner.learn(look, folder)
+        shares = policy_shares(planner.judge(look, folder))
+        if not self.adopt:
+            raise not_adopted(url, self.order, shares)
+        records.adopt(uid, current_user(), repository_of(url), [share.plain() for share in shares])
+
+    def _renew(self, running: DataFrame) -> int:
+        # By the clock, not as of the plan's time: what is found running runs today.
+        renewals = list(renewed_marks(running, self.order.policies, self.shop.clock()))
+        seen = {before.target.key: before.assigned for before, _ in renewals}
+        words = renewal_words(self.source)
+        self.shop.records.put_marks(self.shop.uid, [after for _, after in renewals], SYSTEM, words, seen)
+        return len(renewals)
+
+    def _probe(self, repositories: list[str]) -> dict[str, Capabilities]:
+        with self.shop.opened() as registry:
+            return probed(registry, repositories)
+
+    def check(self, plan: Manifest) -> None:
+        """Check also that it is the same registry, and that the user may do what was asked for."""
+        check_same_registry(self.shop, plan)
+        self.check_unchanged(plan)
+        if self.order.wanted is not None:
+            # A plan may wait until somebody else applies it, so the role is looked up here too.
+            what = f"delete by run {plan.run_id}"
+            self.shop.records.require(self.shop.uid, Role.IMAGE_WRITER, current_user(), what)
+
+    def check_unchanged(self, plan: Manifest) -> None:
+        """Stop if the policies are others now, or what is known of running images is too old by now."""
+        current = replace(self.order, policies=self.shop.records.policies(self.shop.uid))
+        if current.hash != plan.policy_hash:
+            raise StalePlan(
+                f"the policies of {plan.target} were changed",
+                why="the plan was made for something else",
+                fix="plan again",
+            )
+        self._order_at_apply(plan).check_running(self.shop.clock())
+
+    def _order_at_apply(self, plan: Manifest) -> PurgeOrder:
+        """
+        Return the order to judge by at apply: with what runs by the registry's own source if that differs.
+
+        Whoever has the role may apply a plan as it is. For all others what the registry's source says holds,
+        and what the plan knew to run holds too.
+        """
+        # Asked for once, and only when needed: a run that was applied before needs no list of what runs.
+        if self._applied_order is None:
+            self._applied_order = self._with_running(plan)
+        return self._applied_order
+
+    def _with_running(self, plan: Manifest) -> PurgeOrder:
+        source = applied_source(self.shop, planned_source(plan.snapshot))
+        if source is None:
+            return self.order
+        found = read_source(self.shop, source, self.shop.clock)
+        known = () if self.order.running is None else self.order.running.references
+        running = replace(found, references=(*found.references, *known))
+        return replace(self.order, running=running).dated(self.shop.clock())
+
+    def sequence(self) -> int:
+        """Return another number after each batch, so that each batch is verified again."""
+        return self._looks
+
+    def fence(self, plan: Manifest) -> int:  # noqa: ARG002 (nothing is fenced)
+        """Close nothing."""
+        return self._looks
+
+    def unfence(self, plan: Manifest) -> None:  # noqa: ARG002 (nothing is fenced)
+        """Open nothing, but assume that something has changed by now."""
+        self._looks += 1
+
+    def newly_referenced(self, spark: SparkSession, plan: Manifest, folder: RunFolder) -> DataFrame:
+        """Find the planned manifests that would not go, or not in that way, if the plan were made now."""
+        rows = PLAN.read(spark, folder.plan).select(
+            "address",
+            f.coalesce("task.version", f.lit("")).alias("tag"),
+            f.col("task.action").alias("planned"),
+        )
+        looker = looker_of(self.shop, spark)
+        repositories = planned_repositories(rows)
+        found = looker.verdicts(self._order_at_apply(plan), plan.now, repositories, folder)
+        now = VERDICTS.check(found).select(
+            f.concat_ws("@", "repository", "digest").alias("address"), "tag", "decision", "held_by"
+        )
+        # What is not there any more has no verdict: the actor finds it absent, or that the tag moved.
+        differs = (f.col("decision") != f.col("planned")) | ~f.col("decision").isin(*GOES)
+        why = f.concat(f.lit("it would stay now: "), f.coalesce(f.get("held_by", 0), f.lit("not due")))
+        return NEWLY_REFERENCED.check(
+            rows.join(now, ["address", "tag"])
+            .where(differs)
+            .groupBy(address_hash("address").alias("hash"))
+            .agg(f.min(why).alias("reason"))
+        )
+
+    def actor(self, plan: Manifest, attempt: Attempt) -> Actor:
+        """Recycle or delete tags and manifests."""
+        policy = self.order.policies.the(RECYCLE_BIN)
+        reason = "rehearsal" if plan.rehearsal else ""
+        return ImageActor(self.shop.spec, attempt, policy, plan.run_id, self.shop.clock(), reason)
+
+    def after_apply(self, spark: SparkSession, plan: Manifest, applied: Applied, on_step: OnStep) -> None:  # noqa: ARG002 (the log is no step)
+        """Free the bytes of image layouts, and write into the log what was done."""
+        if applied.already_applied:
+            return
+        self._free_layouts(spark, plan)
+        self._note(plan, outcome_words(applied))
+
+    def after_failure(self, plan: Manifest, error: EbbtideError) -> None:
+        """Write into the log how far it came."""
+        self._note(plan, f"{error.what} ({error.why})")
+
+    def _note(self, plan: Manifest, what: str) -> None:
+        """Write into the log what a run did (requirement 10.0); the outcomes have every image."""
+        wanted, records = self.order.wanted, self.shop.records
+        by = SYSTEM if wanted is None else current_user()
+        records.note_purge(self.shop.uid, plan.run_id, f"{plan.collector}: {what}", by)
+        for named in () if wanted is None else wanted.named:
+            image = f"{named.repository}:{named.tag}" if named.tag else f"{named.repository}@{named.digest}"
+            records.note_image(self.shop.uid, by, image, f"delete (run {plan.run_id}): {what}")
+
+    def _free_layouts(self, spark: SparkSession, plan: Manifest) -> None:
+        """
+        Free the bytes of what was removed from image layouts, which have no collector of their own.
+
+        Blobs of the last day stay: a client that pushes an image writes its blobs before its manifest.
+        """
+        with self.shop.opened() as registry:
+            if not isinstance(registry, OwnCollector):
+                return
+            rows = PLAN.read(spark, run_folder(self.shop.root, plan.run_id).plan)
+            for repository in planned_repositories(rows):
+                with suppress(NotFound):
+                    registry.remove_unneeded_blobs(repository, system_clock() - _YOUNG)
+
+
+def check_same_registry(shop: RegistryShop, plan: Manifest) -> None:
+    """Stop if a plan was made for another registry at the same name."""
+    identify(shop, current_user(), f"apply run {plan.run_id}")
+    if shop.uid != plan.target_uid:
+        raise StalePlan(
+            f"{plan.target} is recorded as another registry than when run {plan.run_id} was planned",
+            why="other pins, roles and policies count for it now",
+            fix="plan again",
+        )
+
+
+def outcome_words(applied: Applied) -> str:
+    """Say in a few words what a run did."""
+    done = (f"{tally.objects} {name}" for name, tally in sorted(applied.outcomes.items()))
+    return ", ".join(done) or "nothing"
+
+
+def looker_of(shop: RegistryShop, spark: SparkSession, on_progress: OnProgress = no_progress) -> Looker:
+    """Make what scans the registry."""
+    return Looker(
+        spark,
+        shop.spec,
+        shop.uid,
+        shop.records,
+        shop.root,
+        shop.clock,
+        shop.purged_since,
+        on_progress,
+    )
+
+
+def _planner(
+    spark: SparkSession, shop: RegistryShop, order: PurgeOrder, now: datetime, on_progress: OnProgress
+) -> RegistryPlanner:
+    """Make a planner that scans and judges, and neither renews nor asks what the registry can do."""
+    looker = looker_of(shop, spark, on_progress)
+    return RegistryPlanner(
+        spark,
+        order,
+        now,
+        look=lambda folder: looker.look(order.policies, folder),
+        marks=looker.marks,
+        dates=looker.dates,
+        learn_dates=lambda tags, folder: looker.learn_dates(tags, order.policies.keep_newest, folder),
+        renew=lambda _: 0,
+        probe=lambda _: {},
+        on_progress=on_progress,
+    )
+
+
+def planned_repositories(rows: DataFrame) -> list[str]:
+    """Name the repositories that a plan is about."""
+    named = rows.select(f.substring_index("address", "@", 1).alias("repository")).distinct()
+    return sorted(row.repository for row in named.toLocalIterator())

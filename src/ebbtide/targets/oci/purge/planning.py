@@ -1,0 +1,137 @@
+"""Planning for a registry: scan it, renew what runs, let the policies judge, and say what is to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from ebbtide.engine.collector import Collected
+from ebbtide.engine.layers import Layers
+from ebbtide.engine.layout import OnStep, RunFolder, no_step
+from ebbtide.engine.spark.progress import OnProgress, no_progress, watch
+from ebbtide.engine.tables.contracts import STANDINGS
+from ebbtide.targets.oci.base import Capabilities
+from ebbtide.targets.oci.inventory.scanning import Scanned
+from ebbtide.targets.oci.model import GOES
+from ebbtide.targets.oci.purge.abilities import unable, unable_alone
+from ebbtide.targets.oci.purge.creation_dates import with_creation_dates
+from ebbtide.targets.oci.purge.order import PurgeOrder
+from ebbtide.targets.oci.purge.overlay import with_marks
+from ebbtide.targets.oci.purge.renewing import found_running
+from ebbtide.targets.oci.purge.standings import names_alone, registry_standings
+from ebbtide.targets.oci.purge.weighing import Weighing
+from ebbtide.targets.oci.running_source import RunningSource
+from ebbtide.targets.oci.tables import VERDICTS
+
+Probe = Callable[[list[str]], dict[str, Capabilities]]
+"""Finds out what can be done in some repositories."""
+
+
+@dataclass(frozen=True)
+class RegistryPlanner:
+    """Plans one purge; the caller holds the registry's lock."""
+
+    spark: SparkSession
+    order: PurgeOrder
+    now: datetime
+    look: Callable[[Path], Scanned]
+    """Scans the registry, and records what it found."""
+    marks: Callable[[Path], DataFrame | None]
+    """Reads what people have assigned; None if that is nothing."""
+    dates: Callable[[Path], DataFrame | None]
+    """Reads when images say that they were built; None if that is known of none."""
+    learn_dates: Callable[[DataFrame, Path], tuple[str, ...]]
+    """Asks images when they were built, where rules have to choose among tags; gives warnings."""
+    renew: Callable[[DataFrame], int]
+    """Assigns again the policies of what runs, and says of how many."""
+    probe: Probe
+    source: RunningSource | None = None
+    """Where what runs was learned, for the manifest; None if the caller does not say."""
+    on_progress: OnProgress = no_progress
+    on_step: OnStep = no_step
+
+    def collect(self, folder: RunFolder) -> Collected:
+        """Do the steps of a plan, one after the other."""
+        look = self.look(folder.scratch)
+        self.on_step("registry scanned")
+        renewed = self.renew_running(look, folder)
+        incomplete = self.learn(look, folder)
+        verdicts = self.judge(look, folder)
+        self.on_step("verdicts written")
+        place = folder.scratch / "standings"
+        warnings = (
+            *self._unknown_running(),
+            *look.warnings,
+            *incomplete,
+            *self.write_standings(verdicts, look.snapshot.tags, place),
+        )
+        self.on_step("standings written")
+        read = {"repositories": look.repositories, "manifests": look.images, "tags": look.tags}
+        read |= {"manifests_read": look.read}
+        snapshot = read | ({"renewed": renewed} if self.order.running is not None else {})
+        snapshot |= {} if self.source is None else self.source.plain()
+        known = look.images + look.tags if self.order.wanted is not None else None
+        frees = "collector <> 'recycle'"
+        return Collected(Layers(place), snapshot, warnings, known, without_buried=True, frees=frees)
+
+    def _unknown_running(self) -> tuple[str, ...]:
+        """Warn that nothing is known of what runs, unless somebody said it."""
+        if self.order.running is not None or self.order.wanted is not None:
+            return ()
+        return ("nothing is known of what runs, so that nothing is held by it; add --running",)
+
+    def renew_running(self, look: Scanned, folder: RunFolder) -> int:
+        """Assign again the policies of what runs (scenario 5.0)."""
+        running = self.order.running
+        if running is None:
+            return 0
+        marks = self.marks(folder.scratch / "marks-before")
+        marked = with_marks(look.snapshot.images, look.snapshot.tags, marks)
+        return self.renew(found_running(*marked, running))
+
+    def learn(self, look: Scanned, folder: RunFolder) -> tuple[str, ...]:
+        """Find out what rules of keep_newest have to know of the images that were scanned now."""
+        tags = self._of_scanned(look.snapshot.tags, look)
+        return self.learn_dates(tags, folder.scratch / "dates-before")
+
+    def judge(self, look: Scanned, folder: RunFolder) -> DataFrame:
+        """Let the policies judge every tag and manifest, with what people have said of them."""
+        found = look.snapshot
+        marked = with_marks(found.images, found.tags, self.marks(folder.scratch / "marks"))
+        images = with_creation_dates(marked[0], self.dates(folder.scratch / "dates"))
+        count = found.image_count + found.tag_count
+        weighing = Weighing(self.order, self.now, images, marked[1], count, folder.scratch)
+        with watch(self.spark, "judging", self.on_progress):
+            verdicts = self._of_scanned(weighing.verdicts(), look)
+            if self.order.wanted is not None:
+                verdicts = weighing.only_wanted(verdicts)
+            VERDICTS.write(verdicts, folder.scratch / "verdicts")
+        return VERDICTS.read(self.spark, folder.scratch / "verdicts")
+
+    def _of_scanned(self, rows: DataFrame, look: Scanned) -> DataFrame:
+        """
+        Leave out repositories that were not scanned now.
+
+        They are judged all the same, because their images may share layers, and what would be freed must not
+        be said to be more than it is.
+        """
+        fresh = [(name,) for name, at in look.snapshot.scanned.items() if at == look.at]
+        if len(fresh) == len(look.snapshot.scanned):
+            return rows
+        names = self.spark.createDataFrame(fresh, "repository string")
+        return rows.join(names, "repository", "left_semi")
+
+    def write_standings(self, verdicts: DataFrame, tags: DataFrame, place: Path) -> tuple[str, ...]:
+        """Hold what the registry cannot delete, write all standings, and give what has to be said of them."""
+        going = verdicts.where(f.col("decision").isin(*GOES)).select("repository").distinct()
+        found = self.probe(sorted(row.repository for row in going.toLocalIterator()))
+        never, alone = unable(found), unable_alone(found)
+        with watch(self.spark, "deciding", self.on_progress):
+            standings = registry_standings(verdicts, names_alone(verdicts, tags), never, alone)
+            STANDINGS.write(standings, place, partition_by="kind")
+        return tuple(f"{name}: {why}" for name, why in sorted(never.items()))

@@ -1,0 +1,105 @@
+"""A registry as a target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from ebbtide.core.display import Explanation
+from ebbtide.core.errors import BadInput
+from ebbtide.core.manifest import Manifest
+from ebbtide.engine.collector import Collector, Context, Identity
+from ebbtide.state.actors import current_user
+from ebbtide.targets.oci.client.address import repository_of
+from ebbtide.targets.oci.purge.bin_collector import ImageBinCollector
+from ebbtide.targets.oci.purge.collector import PurgeCollector
+from ebbtide.targets.oci.purge.explanation import explained_ref, explanation, ref_in
+from ebbtide.targets.oci.purge.identity import identify
+from ebbtide.targets.oci.purge.order import PurgeOrder
+from ebbtide.targets.oci.purge.removed import BIN_COLLECTOR
+from ebbtide.targets.oci.purge.running_choice import check_choice, read_source, record_choice
+from ebbtide.targets.oci.purge.shop import RegistryShop
+from ebbtide.targets.oci.purge.wanted import Wanted
+from ebbtide.targets.oci.records.model import Role
+from ebbtide.targets.target import Options, Workspace
+
+
+@dataclass(frozen=True)
+class RegistryTarget:
+    """A registry with its collectors: the purge, and its bin."""
+
+    shop: RegistryShop
+    workspace: Workspace
+
+    @property
+    def context(self) -> Context:
+        """The state that runs on it work with."""
+        return self.shop.context
+
+    @property
+    def identity(self) -> Identity:
+        """Which registry it is."""
+        return self.shop.identity
+
+    def collector(self, options: Options, now: datetime) -> Collector:
+        """Return the collector of what has expired."""
+        return self.purge(now, options.get("running"), adopt=bool(options.get("adopt")))
+
+    def purge(
+        self, now: datetime, running: str | None = None, wanted: Wanted | None = None, *, adopt: bool = False
+    ) -> PurgeCollector:
+        """Return the collector of what has expired, or of what is wanted; a doubt stops here."""
+        source = check_choice(self.shop, running)
+        self._check_adopter(adopt=adopt)
+        for warning in identify(self.shop, current_user(), "make a plan", adopt=adopt):
+            self.workspace.warn(warning)
+        order = self.order(now, running, wanted).dated(now)
+        order.check_running(now)
+        self.check_ready()
+        record_choice(self.shop, running)
+        return PurgeCollector(self.shop, order, source, adopt=adopt)
+
+    def order(self, now: datetime, running: str | None = None, wanted: Wanted | None = None) -> PurgeOrder:
+        """
+        Put together what decides a purge: the stored policies, and what runs.
+
+        For a plan as of another time, what runs is taken to be as old at that time as it is today.
+        """
+        settings = self.workspace.settings.registry
+        source = running or settings.running
+        return PurgeOrder(
+            self.shop.records.policies(self.shop.uid),
+            None if source is None else read_source(self.shop, source, lambda: now),
+            timedelta(hours=settings.oldest_scan_hours),
+            wanted,
+        )
+
+    def check_ready(self) -> None:
+        """Raise if the registry does not answer."""
+        with self.shop.opened():
+            pass
+
+    def _check_adopter(self, *, adopt: bool) -> None:
+        """Refuse, before Spark starts, somebody who wants to adopt a registry and may not."""
+        records, uid = self.shop.records, self.shop.uid
+        if adopt and not records.adoption(uid).covers(repository_of(self.shop.spec.url)):
+            records.require(uid, Role.POLICY_WRITER, current_user(), "adopt the registry", "adoption")
+
+    def explain(self, item: str, options: Options, now: datetime) -> Explanation:
+        """Explain an image, as of the last scan."""
+        order = self.order(now, options.get("running"))
+        return explanation(explained_ref(self.shop, ref_in(self.shop.spec.url, item), order, now))
+
+    def collector_of(self, plan: Manifest) -> Collector:
+        """Return the collector that made a plan."""
+        if plan.collector == BIN_COLLECTOR:
+            return ImageBinCollector(self.shop)
+        return PurgeCollector.of_plan(self.shop, plan)
+
+    def bin_collector(self, older_than: int | None = None) -> Collector:
+        """Return the collector of the registry's bin, where each image has its own date."""
+        if older_than is not None:
+            raise BadInput("every image in the bin of a registry has its own date", fix="plan with --bin")
+        for warning in identify(self.shop, current_user(), "make a plan"):
+            self.workspace.warn(warning)
+        return ImageBinCollector(self.shop)

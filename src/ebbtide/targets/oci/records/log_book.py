@@ -1,0 +1,72 @@
+"""The log (requirement 10.0): who changed what and when, before and after, and what was refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import select
+
+from ebbtide.core.errors import BadInput
+from ebbtide.core.instant import from_micros
+from ebbtide.state.actors import SYSTEM
+from ebbtide.targets.oci.records.model import EVERYWHERE, LogEntry, LogKind, Role
+from ebbtide.targets.oci.records.part import Deed, RecordsPart, log_row
+from ebbtide.targets.oci.records.tables import log
+
+_AT_ONCE = 1000
+
+
+class LogBook(RecordsPart):
+    """The log of all registries."""
+
+    def log(
+        self, uid: str, *, subject: str = "", kind: LogKind | None = None, limit: int | None = None
+    ) -> Iterator[LogEntry]:
+        """Stream the log of a registry, newest first, with what was granted in all registries."""
+        if limit is not None and limit < 1:
+            raise BadInput(f"a limit of {limit} entries shows nothing", fix="use 1 or more")
+        query = select(log).where(log.c.uid.in_((uid, EVERYWHERE))).order_by(log.c.id.desc()).limit(limit)
+        if subject:
+            query = query.where(log.c.subject == subject)
+        if kind is not None:
+            query = query.where(log.c.kind == str(kind))
+        return self._entries(query)
+
+    def note_purge(self, uid: str, run_id: int, text: str, by: str = SYSTEM) -> None:
+        """Add what a purge did, in a few words, to the log."""
+        deed = Deed(uid, by, LogKind.PURGE, f"run {run_id}", text)
+        with self._doing(deed, Role.IMAGE_WRITER) as connection:
+            self._note(connection, [log_row(deed, self._clock())])
+
+    def note_image(self, uid: str, by: str, image: str, what: str) -> None:
+        """Add to the log what somebody did to an image in the registry itself, such as restoring it."""
+        deed = Deed(uid, by, LogKind.IMAGE, image, what)
+        with self._doing(deed, Role.IMAGE_WRITER) as connection:
+            self._note(connection, [log_row(deed, self._clock())])
+
+    def note_refusal(self, uid: str, by: str, image: str, what: str, why: str) -> None:
+        """Add to the log that somebody asked for something that was not done to an image."""
+        deed = Deed(uid, by, LogKind.IMAGE, image, what)
+        with self._changing(uid) as connection:
+            self._note(connection, [log_row(deed, self._clock(), refused=why)])
+
+    def _entries(self, query: Any) -> Iterator[LogEntry]:
+        with self._database.reading() as connection:
+            for row in connection.execution_options(yield_per=_AT_ONCE).execute(query).mappings():
+                yield LogEntry(
+                    row["id"],
+                    from_micros(row["at"]),
+                    row["by"],
+                    LogKind(row["kind"]),
+                    row["subject"],
+                    row["what"],
+                    _plain(row["before"]),
+                    _plain(row["after"]),
+                    row["refused"],
+                )
+
+
+def _plain(text: str | None) -> Any:
+    return None if text is None else json.loads(text)

@@ -1,0 +1,122 @@
+"""Who has which role in which registry, or in all; every grant and every refusal is in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sqlalchemy import Connection, delete, insert, select
+
+from ebbtide.core.errors import NotFound, Refused
+from ebbtide.core.instant import from_micros, to_micros
+from ebbtide.state.actors import SYSTEM
+from ebbtide.targets.oci.records.guarding import (
+    Holder,
+    all_holders,
+    check_holds,
+    check_may_grant,
+    check_somebody_may,
+    check_user,
+    holds_role,
+)
+from ebbtide.targets.oci.records.model import EVERYWHERE, Grant, LogKind, Role
+from ebbtide.targets.oci.records.part import Deed, RecordsPart, log_row
+from ebbtide.targets.oci.records.tables import roles
+
+
+class RoleBook(RecordsPart):
+    """The roles in all registries."""
+
+    def require(self, uid: str, role: Role, by: str, what: str, subject: str = "") -> None:
+        """Raise Forbidden, and log it, unless somebody may do this ("restore") to an image or another."""
+        with self._doing(Deed(uid, by, _KINDS[role], subject or what, what), role):
+            pass
+
+    def require_granted(self, uid: str, role: Role, by: str, what: str) -> None:
+        """Raise Forbidden, and log it, unless somebody was given the role, also where nobody has any yet."""
+        with self._doing(Deed(uid, by, _KINDS[role], what, what), None) as connection:
+            check_holds(connection, uid, role, by, what)
+
+    def holds(self, uid: str, role: Role, by: str) -> bool:
+        """Tell whether somebody was given a role in a registry, there or in all."""
+        with self._database.reading() as connection:
+            return holds_role(connection, uid, role, by)
+
+    def grants(self, uid: str) -> list[Grant]:
+        """List who has a role in a registry, there or in all; nobody means that everybody may."""
+        c = roles.c
+        query = select(roles).where(c.uid.in_((uid, EVERYWHERE))).order_by(c.member, c.role, c.uid)
+        with self._database.reading() as connection:
+            rows = connection.execute(query).mappings().all()
+        return [
+            Grant(row["uid"], row["member"], Role(row["role"]), from_micros(row["at"]), row["by"])
+            for row in rows
+        ]
+
+    def grant(self, uid: str, member: str, role: Role, by: str) -> tuple[list[Role], list[Role]]:
+        """
+        Give somebody a role in a registry or, with the uid ``*``, in all; give theirs before and after.
+
+        Whoever makes the first grant of a registry gets the role that allows granting, so that nobody is
+        locked out by it.
+        """
+        deed = Deed(uid, by, LogKind.ROLE, check_user(member), f"grant {role}")
+        # All changes of roles wait for each other, for those in all registries count in each.
+        with self._doing(deed, None, locked=EVERYWHERE) as connection:
+            held = all_holders(connection)
+            check_may_grant(held, uid, by, f"grant {role} to {member}")
+            if member == SYSTEM:
+                raise Refused(f"{SYSTEM} gets no role", why="it is the purge itself", fix="name a user")
+            granted = _with_granter(held, (uid, member, role), by)
+            after = sorted({*held, *granted})
+            check_somebody_may(after)
+            at = to_micros(self._clock())
+            for where, who, what in (holder for holder in granted if holder not in held):
+                row = insert(roles).values(uid=where, member=who, role=str(what), at=at, by=by)
+                connection.execute(row)
+            for who, words in dict(_words(granted, deed)).items():
+                if _theirs(held, uid, who) != _theirs(after, uid, who):
+                    self._log(connection, replace(deed, subject=who, what=words), held, after)
+        return _theirs(held, uid, member), _theirs(after, uid, member)
+
+    def revoke(self, uid: str, member: str, role: Role, by: str) -> tuple[list[Role], list[Role]]:
+        """Take a role away; the last one who may change roles keeps it while others have any."""
+        deed = Deed(uid, by, LogKind.ROLE, check_user(member), f"revoke {role}")
+        with self._doing(deed, None, locked=EVERYWHERE) as connection:
+            held = all_holders(connection)
+            check_may_grant(held, uid, by, f"revoke {role} of {member}")
+            if (uid, member, role) not in held:
+                where = "all registries" if uid == EVERYWHERE else "this registry itself"
+                raise NotFound(f"{member} does not have {role} in {where}", fix="see 'ebb image role ls'")
+            after = sorted({*held} - {(uid, member, role)})
+            check_somebody_may(after)
+            c = roles.c
+            key = (c.uid == uid, c.member == member, c.role == str(role))
+            connection.execute(delete(roles).where(*key))
+            self._log(connection, deed, held, after)
+        return _theirs(held, uid, member), _theirs(after, uid, member)
+
+    def _log(self, connection: Connection, deed: Deed, held: list[Holder], after: list[Holder]) -> None:
+        before, now = (_theirs(side, deed.uid, deed.subject) for side in (held, after))
+        self._note(connection, [log_row(deed, self._clock(), before=before, after=now)])
+
+
+def _with_granter(held: list[Holder], wanted: Holder, by: str) -> list[Holder]:
+    """Add to the first grant of a registry the role that lets the granter make others."""
+    first = not any(holder[0] in (wanted[0], EVERYWHERE) for holder in held)
+    own = (wanted[0], by, Role.POLICY_WRITER)
+    return [own, wanted] if first and wanted != own else [wanted]
+
+
+def _words(granted: list[Holder], deed: Deed) -> Iterator[tuple[str, str]]:
+    """Say what the log says of each who gets a role."""
+    for _, member, role in granted:
+        own = member == deed.by and member != deed.subject
+        yield member, f"grant {role} (with the first grant)" if own else deed.what
+
+
+_KINDS = {Role.POLICY_WRITER: LogKind.POLICY, Role.IMAGE_WRITER: LogKind.IMAGE}
+
+
+def _theirs(held: list[Holder], uid: str, member: str) -> list[Role]:
+    return sorted(role for where, who, role in held if (where, who) == (uid, member))

@@ -1,0 +1,202 @@
+"""The tables of what is kept of registries, which live in the ledger's database. Times are microseconds."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    insert,
+    inspect,
+    select,
+    text,
+)
+from sqlalchemy.dialects.postgresql import TEXT as POSTGRES_TEXT
+
+from ebbtide.core.instant import system_clock, to_micros
+from ebbtide.state.actors import SYSTEM
+from ebbtide.state.database import Contents
+
+VERSION = 2
+
+metadata = MetaData()
+
+_NAME = Text().with_variant(POSTGRES_TEXT(collation="C"), "postgresql")
+"""Text ordered by its bytes on both databases."""
+_NUMBER = BigInteger().with_variant(Integer, "sqlite")
+"""What SQLite counts up by itself must be called INTEGER there; it has 64 bits all the same."""
+
+about = Table("image_records_about", metadata, Column("version", Integer, nullable=False))
+
+registries = Table(
+    "image_registries",
+    metadata,
+    Column("uid", String(64), primary_key=True),
+    Column("changes", BigInteger, nullable=False),
+    Column("policies", Text),
+    Column("hash", String(64)),
+    Column("updated_at", BigInteger),
+    Column("updated_by", Text),
+)
+"""One row for each registry: its policies, and what every change locks before it looks at anything."""
+
+marks = Table(
+    "image_marks",
+    metadata,
+    Column("uid", String(64), primary_key=True),
+    Column("repository", _NAME, primary_key=True),
+    Column("tag", _NAME, primary_key=True),
+    Column("manifest", _NAME, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("policy", Text),
+    Column("expires_at", BigInteger),
+    Column("can_delete_prior", Boolean),
+    Column("recycle", Boolean),
+    Column("quarantine", String(16)),
+    Column("quarantine_since", BigInteger),
+    Column("at", BigInteger, nullable=False),
+    Column("updated_by", Text, nullable=False),
+    Column("earlier", Text),
+)
+"""What people assigned. `manifest` is the digest where there is no tag, else empty, as tags move."""
+
+log = Table(
+    "image_log",
+    metadata,
+    Column("id", _NUMBER, primary_key=True, autoincrement=True),
+    Column("uid", String(64), nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("subject", _NAME, nullable=False),
+    Column("what", Text, nullable=False),
+    Column("before", Text),
+    Column("after", Text),
+    Column("refused", Text, nullable=False),
+    Index("image_log_of_registry", "uid", "id"),
+    Index("image_log_of_subject", "uid", "subject", "id"),
+    sqlite_autoincrement=True,
+)
+
+roles = Table(
+    "image_roles",
+    metadata,
+    Column("uid", String(64), primary_key=True),
+    Column("member", _NAME, primary_key=True),
+    Column("role", String(32), primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("by", Text, nullable=False),
+)
+
+events = Table(
+    "image_events",
+    metadata,
+    Column("id", _NUMBER, primary_key=True, autoincrement=True),
+    Column("uid", String(64), nullable=False),
+    Column("action", String(16), nullable=False),
+    Column("repository", _NAME, nullable=False),
+    Column("tag", _NAME, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    UniqueConstraint("uid", "repository", "tag", "digest", "action", "at"),
+    Index("image_events_of_registry", "uid", "id"),
+    # Ids of what was forgotten never come again: who has seen up to an id must miss nothing after it.
+    sqlite_autoincrement=True,
+)
+
+snapshots = Table(
+    "image_snapshots",
+    metadata,
+    Column("uid", String(64), primary_key=True),
+    Column("folder", Text, nullable=False),
+    Column("scanned_at", BigInteger, nullable=False),
+    Column("manifests", BigInteger, nullable=False),
+    Column("tags", BigInteger, nullable=False),
+    Column("last_event", BigInteger, nullable=False),
+)
+
+adoptions = Table(
+    "image_adoptions",
+    metadata,
+    Column("uid", String(64), primary_key=True),
+    Column("repository", _NAME, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("by", Text, nullable=False),
+)
+"""Who confirmed what the policies do to a repository or, where that is empty, to the whole registry."""
+
+running_sources = Table(
+    "image_running_sources",
+    metadata,
+    Column("uid", String(64), primary_key=True),
+    Column("kind", String(16), nullable=False),
+    Column("name", Text),
+    Column("at", BigInteger, nullable=False),
+    Column("by", Text, nullable=False),
+)
+"""The source of running images of each registry (its kind, and a path or address), and who chose it."""
+
+creation_dates = Table(
+    "image_creation_dates",
+    metadata,
+    Column("uid", String(64), primary_key=True),
+    Column("digest", _NAME, primary_key=True),
+    Column("created_at", BigInteger),
+)
+"""When images say that they were built, null if one does not say: a digest says the same for ever."""
+
+registry_names = Table(
+    "image_registry_names",
+    metadata,
+    Column("name", _NAME, primary_key=True),
+    Column("uid", String(64), nullable=False),
+    Column("marker", String(64), nullable=False),
+    Column("address", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("by", Text, nullable=False),
+    Index("image_registry_names_of_uid", "uid"),
+    Index("image_registry_names_of_marker", "marker"),
+)
+"""The canonical names of registries: whose records each uses, and the marker seen there, empty if none."""
+
+
+def migrate(connection: Connection, version: int) -> None:
+    """Bring the records of an older version up to date."""
+    if version < 2:  # the first that has adoptions
+        _adopt_known(connection)
+
+
+def _adopt_known(connection: Connection) -> None:
+    """Take registries for adopted that have policies, marks or runs that succeeded: people purge them."""
+    known = set(
+        connection.execute(select(registries.c.uid).where(registries.c.policies.is_not(None))).scalars()
+    )
+    known |= set(connection.execute(select(marks.c.uid).distinct()).scalars())
+    if inspect(connection).has_table("runs"):
+        runs = text(
+            "SELECT DISTINCT target_uid FROM runs WHERE state = 'succeeded' AND collector = 'registry'"
+        )
+        known |= set(connection.execute(runs).scalars())
+    at = to_micros(system_clock())
+    rows = [{"uid": uid, "repository": "", "at": at, "by": SYSTEM} for uid in sorted(known)]
+    if rows:
+        connection.execute(insert(adoptions), rows)
+
+
+CONTENTS = Contents(
+    name="the table of image records",
+    database="the database of image records",
+    why="without policies and pins nobody can say which images may go",
+    metadata=metadata,
+    about=about,
+    version=VERSION,
+    migrate=migrate,
+)

@@ -1,0 +1,137 @@
+"""
+Bringing an image from one repository of a registry into another, and making sure that it has arrived.
+
+Bytes do not move where the registry can mount blobs. A registry that keeps the sizes of blobs in memory may
+answer for blobs that its own collector has removed while it ran, and no small request can tell: with
+`read_blobs` every blob is read to its end. Else what is trusted is that a blob which a manifest of the source
+needs is stored, because it is the same stored blob that the target gets.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ebbtide.core.errors import MetadataError, NotFound, StoreError
+from ebbtide.targets.oci.base import Descriptor, Manifest, Registry
+from ebbtide.targets.oci.recycling.closure import Closure, may_be_elsewhere
+
+_UNKNOWN_BLOB = "BLOB_UNKNOWN"
+_WAITS = (0.1, 0.5, 2.0)
+Naming = Callable[[str], str]
+"""Says under which reference a manifest of this digest is written."""
+
+
+def despite_others(act: Callable[[], None], sleep: Callable[[float], None] = time.sleep) -> None:
+    """
+    Do what can be done twice, and try again while a registry does not know what somebody else just writes.
+
+    Images that share layers or manifests may be brought at the same time; a registry that writes down once
+    more that it has one may for a moment say that it has not.
+    """
+    for wait in _WAITS:
+        try:
+            return act()
+        except NotArrived:
+            pass
+        except StoreError as broken:
+            if _UNKNOWN_BLOB not in str(broken):
+                raise
+        sleep(wait)
+    return act()
+
+
+def bring(registry: Registry, closure: Closure, source: str, target: str, naming: Naming) -> None:
+    """Bring all that an image needs into another repository, what is needed before what needs it."""
+    for blob in closure.blobs:
+        _bring_blob(registry, blob, source, target)
+    for manifest in closure.manifests:
+        # One that is there is left alone, like a blob: to write it again would disturb who reads it.
+        if not _has_manifest(registry, manifest, target, naming):
+            registry.put_manifest(target, naming(manifest.digest), manifest)
+
+
+def _bring_blob(registry: Registry, blob: Descriptor, source: str, target: str) -> None:
+    # One that is there is left alone: to mount it again would disturb who reads it.
+    if _has_blob(registry, blob, target) or registry.mount_blob(target, blob.digest, source):
+        return
+    try:
+        size = registry.blob_size(source, blob.digest)
+    except NotFound:
+        if may_be_elsewhere(blob):
+            return
+        raise MetadataError(
+            f"an image in {source} is not whole",
+            why=f"its blob {blob.digest} is not there",
+            fix="push the image again",
+        ) from None
+    registry.put_blob(target, blob.digest, size, lambda: registry.blob(source, blob.digest))
+
+
+def _has_blob(registry: Registry, blob: Descriptor, repository: str) -> bool:
+    try:
+        return registry.blob_size(repository, blob.digest) == blob.size
+    except NotFound:
+        return False
+
+
+def _has_manifest(registry: Registry, manifest: Manifest, repository: str, naming: Naming) -> bool:
+    """Read a manifest to the end: a registry whose collector took it may still answer a HEAD."""
+    try:
+        return registry.manifest(repository, naming(manifest.digest)) == manifest
+    except (NotFound, MetadataError):
+        return False
+
+
+class NotArrived(MetadataError):
+    """A manifest or blob that was brought cannot be read: it is lost, or somebody just writes it again."""
+
+
+def check_whole(
+    registry: Registry, closure: Closure, repository: str, naming: Naming, *, read_blobs: bool = False
+) -> None:
+    """Raise NotArrived unless a repository holds every manifest and blob of an image."""
+    for manifest in closure.manifests:
+        try:
+            found = registry.manifest(repository, naming(manifest.digest))
+        except NotFound:
+            raise _not_whole(repository, f"the manifest {manifest.digest} cannot be read") from None
+        if found != manifest:
+            raise _not_whole(repository, f"{naming(manifest.digest)} is {found.digest}")
+    for blob in closure.blobs:
+        _check_blob(registry, blob, repository, read_blobs=read_blobs)
+
+
+def _check_blob(registry: Registry, blob: Descriptor, repository: str, *, read_blobs: bool) -> None:
+    try:
+        size = registry.blob_size(repository, blob.digest)
+        if read_blobs:
+            size = sum(len(part) for part in registry.blob(repository, blob.digest))
+    except NotFound:
+        if may_be_elsewhere(blob):
+            return
+        raise _not_whole(repository, f"the blob {blob.digest} cannot be read") from None
+    if size != blob.size:
+        raise _not_whole(repository, f"the blob {blob.digest} has {size} bytes and not {blob.size}")
+
+
+def is_whole(registry: Registry, closure: Closure, repository: str, naming: Naming) -> bool:
+    """Tell whether a repository holds every manifest and blob of an image."""
+    try:
+        check_whole(registry, closure, repository, naming)
+    except NotArrived:
+        return False
+    return True
+
+
+def by_digest(digest: str) -> str:
+    """Write a manifest under its digest alone."""
+    return digest
+
+
+def _not_whole(repository: str, why: str) -> NotArrived:
+    return NotArrived(
+        f"the image has not arrived whole in {repository}",
+        why=why,
+        fix="if the registry's collector ran while the registry did, restart it and try again",
+    )

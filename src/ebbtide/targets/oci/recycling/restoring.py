@@ -1,0 +1,177 @@
+"""
+Bringing images back from the bin.
+
+Everything is copied back and checked before the first tag is put, and the bin forgets an image only after
+that, so a crash loses nothing and the same call finishes it. A tag that stands for another image is never
+moved: it is looked at again just before it is put. Registries have no "put if absent", so a push in the
+moment between these two requests is the one thing that can still be overwritten. Callers hold the registry's
+lock, as for `discard`.
+
+What is restored does not expire at once: a scan sees its tags as new, and their days are counted afresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ebbtide.core.errors import EbbtideError, MetadataError, NotFound, Refused
+from ebbtide.targets.oci.base import Registry
+from ebbtide.targets.oci.names import check_tag
+from ebbtide.targets.oci.recycling.closure import Closure, closure_of
+from ebbtide.targets.oci.recycling.discarding import discard_each
+from ebbtide.targets.oci.recycling.entry import BinEntry
+from ebbtide.targets.oci.recycling.following import followers
+from ebbtide.targets.oci.recycling.listing import entries, find_entry
+from ebbtide.targets.oci.recycling.moving import bring, by_digest, check_whole, is_whole
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a restore did."""
+
+    entry: BinEntry
+    tags: tuple[str, ...] = ()
+    """The wanted tags that stand for the image now; none if it never had any."""
+    taken: Mapping[str, str] = field(default_factory=dict)
+    """Tags that stand for another image, and for which; they were left so."""
+    referrers: tuple[Restored, ...] = ()
+    """Signatures and the like that came back with it."""
+    left_in_bin: bool = False
+    troubles: tuple[str, ...] = ()
+    """What could not be done, in words; the image itself is back."""
+
+
+def restore(
+    registry: Registry,
+    entry: BinEntry,
+    *,
+    to_tags: Sequence[str] | None = None,
+    with_referrers: bool = True,
+    keep_in_bin: bool | None = None,
+    read_blobs: bool = False,
+) -> Restored:
+    """
+    Bring an image back under its tags, or under `to_tags` instead, with what signs it.
+
+    If all tags stand for other images it is Refused and nothing changes: a manifest without a tag would be
+    the registry's collector's. One that had no tag comes back without. The image leaves the bin if all its
+    tags were put; `keep_in_bin` says otherwise, either way.
+    """
+    names = entry.tag_names if to_tags is None else to_tags
+    wanted = [check_tag(name) for name in dict.fromkeys(names)]
+    if not _is_in_bin(registry, entry):
+        return _restored_before(registry, entry, wanted)
+    closure = closure_of(registry, entry.bin, entry.digest)
+    back = _bring_back(registry, entry, closure, wanted, read_blobs=read_blobs)
+    if with_referrers:
+        back = _with_referrers(registry, back, closure)
+    return _leave_bin(registry, back, keep_in_bin=keep_in_bin)
+
+
+def _is_in_bin(registry: Registry, entry: BinEntry) -> bool:
+    """Look whether the bin has an entry; a damaged one is there too, and its image may be whole."""
+    try:
+        return find_entry(registry, entry.repository, entry.digest) is not None
+    except MetadataError:
+        return True
+
+
+def _restored_before(registry: Registry, entry: BinEntry, wanted: Sequence[str]) -> Restored:
+    """Accept that an earlier call, which was cut off at its end, has done everything."""
+    names = wanted or [entry.digest]
+    if all(_stands_for(registry, entry.repository, name) == entry.digest for name in names):
+        return Restored(entry, tuple(wanted))
+    raise NotFound(
+        f"{entry} is not in the recycle bin",
+        why="it was restored, or its days there are over",
+        fix="see what there is with 'ebb image recycle list'",
+    )
+
+
+def _bring_back(
+    registry: Registry, entry: BinEntry, closure: Closure, wanted: Sequence[str], *, read_blobs: bool = False
+) -> Restored:
+    taken = _taken(registry, entry, wanted)
+    if wanted and len(taken) == len(wanted):
+        raise Refused(
+            f"{entry} cannot be restored under {', '.join(wanted)}",
+            why="; ".join(f"{name} stands for {other}" for name, other in taken.items()),
+            fix="give it another name with --to NAME",
+        )
+    if not is_whole(registry, closure, entry.repository, by_digest):
+        bring(registry, closure, entry.bin, entry.repository, by_digest)
+    check_whole(registry, closure, entry.repository, by_digest, read_blobs=read_blobs)
+    for name in wanted:
+        if not _stands_for(registry, entry.repository, name):
+            registry.put_manifest(entry.repository, name, closure.image)
+    return _outcome(registry, entry, wanted)
+
+
+def _outcome(registry: Registry, entry: BinEntry, wanted: Sequence[str]) -> Restored:
+    """Look at every tag once more: what stands there now is what is told."""
+    found = {name: _stands_for(registry, entry.repository, name) for name in wanted}
+    for name, digest in found.items():
+        if not digest:
+            raise MetadataError(
+                f"{entry.repository}:{name} was put and is not there",
+                why="somebody deleted it at once, or the registry answers from an old memory",
+                fix="restore the image again; it is still in the recycle bin",
+            )
+    taken = {name: digest for name, digest in found.items() if digest != entry.digest}
+    return Restored(entry, tuple(name for name in found if name not in taken), taken)
+
+
+def _taken(registry: Registry, entry: BinEntry, names: Iterable[str]) -> dict[str, str]:
+    found = {name: _stands_for(registry, entry.repository, name) for name in names}
+    return {name: digest for name, digest in found.items() if digest not in ("", entry.digest)}
+
+
+def _stands_for(registry: Registry, repository: str, tag: str) -> str:
+    """Say what a tag stands for; nothing if it is free."""
+    try:
+        return registry.resolve(repository, tag).digest
+    except NotFound:
+        return ""
+
+
+def _with_referrers(registry: Registry, back: Restored, closure: Closure) -> Restored:
+    """Restore what follows the image, after it; what cannot be is told, and the image is back even so."""
+    damage: list[str] = []
+    others = list(entries(registry, back.entry.repository, lambda error: damage.append(str(error))))
+    found, troubles = [], list(damage)
+    for entry in followers(back.entry, closure.digests, others):
+        try:
+            part = closure_of(registry, entry.bin, entry.digest)
+            found.append(_bring_back(registry, entry, part, entry.tag_names))
+        except EbbtideError as error:
+            troubles.append(str(error))
+    return replace(back, referrers=tuple(found), troubles=tuple(troubles))
+
+
+def _leave_bin(registry: Registry, back: Restored, *, keep_in_bin: bool | None) -> Restored:
+    """Discard what is back; the image is the last, so that until then a second call finds it."""
+    every = [_mark(one, keep_in_bin=keep_in_bin) for one in (*back.referrers, back)]
+    failed: dict[str, EbbtideError] = {}
+    try:
+        for done in discard_each(registry, [one.entry for one in every if not one.left_in_bin]):
+            if done.error is not None:
+                failed[done.entry.digest] = done.error
+    except EbbtideError as error:
+        failed[back.entry.digest] = error
+    *parts, whole = [_still_there(one, failed) for one in every]
+    return replace(whole, referrers=tuple(parts))
+
+
+def _still_there(back: Restored, failed: Mapping[str, EbbtideError]) -> Restored:
+    error = failed.get(back.entry.digest)
+    if error is None:
+        return back
+    words = f"{back.entry} is back and could not be taken out of the bin: {error}"
+    return replace(back, left_in_bin=True, troubles=(*back.troubles, words))
+
+
+def _mark(back: Restored, *, keep_in_bin: bool | None) -> Restored:
+    """Say whether it stays in the bin; if others took all its tags meanwhile it does, whatever was said."""
+    homeless = bool(back.taken) and not back.tags
+    return replace(back, left_in_bin=homeless or (bool(back.taken) if keep_in_bin is None else keep_in_bin))

@@ -1,0 +1,1 @@
+"""What all versioned repositories share: the lifecycle policy and the retention rules."""

@@ -1,0 +1,88 @@
+"""The lifecycle configurations of buckets, kept as S3 keeps them: one each, replaced as a whole."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import delete, select
+from sqlalchemy.dialects.postgresql import insert as postgres_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from ebbtide.core.errors import NotFound
+from ebbtide.core.instant import Clock, from_micros, system_clock, to_micros
+from ebbtide.state.database import Database
+from ebbtide.targets.s3.names import bucket_url
+from ebbtide.targets.s3.rulebook_tables import CONTENTS, rules
+from ebbtide.targets.s3.rules.configuration import Configuration
+from ebbtide.targets.s3.rules.document import configuration_hash, configuration_text, read_checked
+
+
+@dataclass(frozen=True)
+class StoredRules:
+    """What is known of a bucket's configuration without reading it."""
+
+    bucket: str
+    hash: str
+    enabled: bool
+    """Any of its rules is enabled, so the bucket has to be looked at."""
+    updated: datetime
+
+
+class BucketRules:
+    """The configurations of all buckets, in SQLite or PostgreSQL. Every change is one transaction."""
+
+    def __init__(self, url: str, *, clock: Clock = system_clock) -> None:
+        self._clock = clock
+        self._database = Database(url, CONTENTS)
+
+    def put(self, bucket: str, configuration: Configuration) -> None:
+        """Make this the bucket's configuration; nothing of an earlier one stays."""
+        row = {
+            "bucket": bucket_url(bucket),
+            "text": configuration_text(configuration),
+            "hash": configuration_hash(configuration),
+            "enabled": bool(configuration.enabled),
+            "updated": to_micros(self._clock()),
+        }
+        insert = postgres_insert if self._database.is_postgres else sqlite_insert
+        with self._database.changing() as connection:
+            change = insert(rules).values(**row)
+            connection.execute(change.on_conflict_do_update(index_elements=[rules.c.bucket], set_=row))
+
+    def get(self, bucket: str) -> Configuration:
+        """Give the bucket's configuration; S3's 404 where there is none."""
+        url = bucket_url(bucket)
+        with self._database.reading() as connection:
+            text = connection.execute(select(rules.c.text).where(rules.c.bucket == url)).scalar_one_or_none()
+        if text is None:
+            raise NotFound(
+                f"{url} has no lifecycle configuration (NoSuchLifecycleConfiguration)",
+                fix=f"set one with 'ebb bucket rules set {url} FILE'",
+            )
+        return read_checked(json.loads(text))
+
+    def delete(self, bucket: str) -> None:
+        """Forget the bucket's configuration; it is fine if there is none."""
+        with self._database.changing() as connection:
+            connection.execute(delete(rules).where(rules.c.bucket == bucket_url(bucket)))
+
+    def stored(self) -> list[StoredRules]:
+        """List the buckets that have a configuration."""
+        with self._database.reading() as connection:
+            rows = connection.execute(select(rules).order_by(rules.c.bucket)).mappings().all()
+        return [
+            StoredRules(row["bucket"], row["hash"], row["enabled"], from_micros(row["updated"]))
+            for row in rows
+        ]
+
+    def with_enabled_rules(self) -> list[str]:
+        """List the buckets that a run has to look at: those with an enabled rule."""
+        query = select(rules.c.bucket).where(rules.c.enabled).order_by(rules.c.bucket)
+        with self._database.reading() as connection:
+            return list(connection.execute(query).scalars())
+
+    def close(self) -> None:
+        """Close all idle connections."""
+        self._database.close()

@@ -1,0 +1,243 @@
+"""
+What every kind of target promises, whatever it collects: toy, lake, bucket and registry.
+
+Each case is written once, and each kind of target has a world in `worlds`. What only one kind can do has
+tests of its own.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tests.contract.targets.worlds import BucketWorld, FilesWorld, LakeWorld, LayoutWorld
+from tests.services.seaweed import fresh_bucket
+from tests.toy_target.installation import installed
+
+from ebbtide.core.decision import Decision, Outcome
+from ebbtide.core.errors import MetadataError, StalePlan
+from ebbtide.core.instant import format_instant
+from ebbtide.engine.layout import run_folder
+from ebbtide.engine.reading import outcome_tallies
+from ebbtide.engine.tables.row_counts import RECORD, adopt_counts
+from ebbtide.state.runs import RunState
+
+pytestmark = pytest.mark.spark
+
+KINDS = ("files", "lake", "bucket", "layout")
+MANY = 30
+"""More steps than any run has."""
+
+
+class Killed(BaseException):
+    """The process is no more."""
+
+
+class Worlds:
+    """Makes worlds for a session, and one planned world of each kind that tests only look at."""
+
+    def __init__(self, request, folder, ended):
+        self._request, self._folder, self._ended, self._planned, self._count = request, folder, ended, {}, 0
+
+    def make(self, kind):
+        """Make a world."""
+        self._count += 1
+        spark, folder = self._request.getfixturevalue("spark"), self._folder / f"{self._count}-{kind}"
+        if kind == "bucket":
+            server = self._request.getfixturevalue("s3_server")
+            world = BucketWorld(spark, folder, server, self._ended.enter_context(fresh_bucket(server)))
+        else:
+            world = {"files": FilesWorld, "lake": LakeWorld, "layout": LayoutWorld}[kind](spark, folder)
+        self._ended.callback(world.close)
+        return world
+
+    def planned(self, kind):
+        """Give a world with a plan that nobody applies, and what the world held before it was planned."""
+        if kind not in self._planned:
+            world = self.make(kind)
+            before = world.contents()
+            self._planned[kind] = (world, world.plan(), before)
+        return self._planned[kind]
+
+
+@pytest.fixture(scope="module")
+def worlds(request, tmp_path_factory):
+    """Give worlds of all kinds; the toy target is installed."""
+    folder = tmp_path_factory.mktemp("worlds")
+    with installed(folder / "site"), ExitStack() as ended:
+        yield Worlds(request, folder, ended)
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    """Name a kind of target."""
+    return request.param
+
+
+def names(world, rows, decision):
+    """Name the items on which there is a decision."""
+    return {world.name(row) for row in rows if row["decision"] == decision}
+
+
+def without(contents, gone):
+    """Leave items out of a target's contents."""
+    return {name: content for name, content in contents.items() if name not in gone}
+
+
+def test_a_plan_finds_what_is_due_and_changes_nothing(worlds, kind):
+    """A plan says exactly of the items that are due that they are, and the target is as it was before."""
+    world, manifest, before = worlds.planned(kind)
+    rows = world.rows(manifest)
+
+    assert world.due == names(world, rows, Decision.DUE)
+    assert world.held == names(world, rows, Decision.HELD)
+    assert before == world.contents()
+    assert RunState.PLANNED == world.place.ledger.run(manifest.run_id).state
+
+
+def test_counts_add_up(worlds, kind):
+    """The counts of a plan are those of its rows, however they are grouped."""
+    world, manifest, _ = worlds.planned(kind)
+    rows, summary = world.rows(manifest), manifest.summary
+    due = [row["size"] for row in rows if row["decision"] == Decision.DUE]
+    held = [row["size"] for row in rows if row["decision"] == Decision.HELD]
+
+    assert (len(due), sum(due)) == (summary.due.objects, summary.due.bytes)
+    assert (len(held), sum(held)) == (summary.held.objects, summary.held.bytes)
+    assert len(due) + len(held) <= summary.known_objects
+    for tallies in (summary.by_prefix, summary.by_age, summary.by_collector):
+        assert len(due) == sum(tally.objects for tally in tallies)
+        assert sum(due) == sum(tally.bytes for tally in tallies)
+    assert len(held) == sum(tally.objects for tally in summary.held_by_reason)
+    assert len(due) <= sum(tally.objects for tally in summary.by_rule)
+
+
+def test_explain_agrees_with_the_plan(worlds, kind):
+    """Explain says of each item what the plan says: whether it is due, and when its time is over."""
+    world, manifest, _ = worlds.planned(kind)
+    rows = world.rows(manifest)
+
+    assert rows
+    for row in rows:
+        said = (row["decision"], format_instant(row["deadline"]))
+        assert (world.name(row), *said) == (world.name(row), *world.explain(row))
+
+
+@contextmanager
+def altered_table(folder):
+    """Let every row of a plan's table name another item, and the record of its rows fit, for the block."""
+    files = [(file, file.read_bytes()) for file in folder.plan.rglob("*") if file.is_file()]
+    for file in folder.plan.rglob("*.parquet"):
+        table = pq.ParquetFile(file).read()
+        other = pa.array([f"{address}x" for address in table.column("address").to_pylist()], pa.string())
+        pq.write_table(table.set_column(table.schema.get_field_index("address"), "address", other), file)
+        file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
+    (folder.plan / RECORD).unlink()
+    adopt_counts(folder.plan)
+    yield
+    for file, content in files:
+        file.write_bytes(content)
+
+
+def test_an_altered_or_stale_plan_is_refused(worlds, kind):
+    """A plan whose table was altered, or whose policy was changed since, stops before anything is removed."""
+    world = worlds.make(kind)
+    before, manifest = world.contents(), world.plan()
+    with (
+        altered_table(run_folder(world.place.root, manifest.run_id)),
+        pytest.raises(MetadataError, match="planned"),
+    ):
+        world.apply(manifest)
+    world.change_policy()
+    with pytest.raises(StalePlan):
+        world.apply(manifest)
+
+    assert before == world.contents()
+    assert {} == outcome_tallies(world.place.root, world.place.ledger, manifest.run_id)
+
+
+def test_apply_does_what_was_planned_and_only_once(worlds, kind):
+    """What was due is gone and nothing else; each item has an outcome; to apply again does nothing."""
+    world = worlds.make(kind)
+    before, manifest = world.contents(), world.plan()
+    applied = world.apply(manifest)
+    after = world.contents()
+    again = world.apply(manifest)
+    empty = world.plan()
+
+    assert without(before, world.due) == after
+    assert after == world.contents()
+    check_outcomes(world, manifest, applied)
+    assert again.already_applied
+    assert applied.outcomes == again.outcomes
+    assert 0 == empty.summary.due.objects
+
+
+def test_what_came_to_be_needed_since_the_plan_stays(worlds, kind):
+    """An item that users came to need since the plan is left alone, and all other planned items go."""
+    world = worlds.make(kind)
+    manifest = world.plan()
+    needed = world.need()
+    before = world.contents()
+    applied = world.apply(manifest)
+
+    assert without(before, world.due - needed) == world.contents()
+    assert len(needed) == applied.outcomes[Outcome.CHANGED].objects
+    assert len(world.due - needed) == applied.done
+
+
+def check_outcomes(world, manifest, applied):
+    """See that every planned item was done, and that all who count outcomes count alike."""
+    assert all(Outcome(name).is_done for name in applied.outcomes)
+    assert manifest.summary.due.objects == applied.done
+    assert manifest.summary.due.bytes == sum(tally.bytes for tally in applied.outcomes.values())
+    assert applied.outcomes == outcome_tallies(world.place.root, world.place.ledger, manifest.run_id)
+    assert RunState.SUCCEEDED == world.place.ledger.run(manifest.run_id).state
+
+
+def killed_at_each_step(do):
+    """
+    Do something again and again; each time it is killed at its first step that it was not killed at before.
+
+    Gives the steps, and what it returns when it gets to its end.
+    """
+    steps = []
+
+    def kill(step):
+        if step not in steps:
+            steps.append(step)
+            raise Killed
+
+    for _ in range(MANY):
+        try:
+            return steps, do(kill)
+        except Killed:
+            pass
+    raise AssertionError(f"it does not end: {steps}")
+
+
+def test_whoever_is_killed_at_any_step_goes_on(worlds, kind):
+    """A plan and an apply that are killed at each of their steps end as if nothing had happened."""
+    world = worlds.make(kind)
+    before = world.contents()
+    planned, manifest = killed_at_each_step(lambda kill: world.plan(wave_size=2, on_step=kill))
+    rows = world.rows(manifest)
+
+    assert before == world.contents()
+    assert {"run begun", "plan written", "plan durable", "plan recorded"} <= set(planned)
+    assert world.due == names(world, rows, Decision.DUE)
+
+    done, applied = killed_at_each_step(lambda kill: world.apply(manifest, on_step=kill))
+
+    assert {
+        "applying",
+        "wave 0 started",
+        "wave 0 deleted",
+        "wave 0 finished",
+        "wave 1 finished",
+        "finished",
+    } <= set(done)
+    assert without(before, world.due) == world.contents()
+    check_outcomes(world, manifest, applied)

@@ -1,0 +1,328 @@
+"""
+Small worlds for the target contract: a target of each kind, with items that are due and items that are held.
+
+A world is made as users make it, and looked at past Ebbtide. It says what a plan must find, so that nothing
+that is under test is its own judge.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tests.services.bin_kit import tags_of
+from tests.services.image_kit import push_image
+from tests.services.lake import FIRST_DAY, RAW_30_DAYS, SettableClock
+from tests.services.seaweed import S3Server
+from tests.services.versions import put_all
+
+from ebbtide.cli.state import State
+from ebbtide.core.display import Explanation
+from ebbtide.core.errors import NotFound
+from ebbtide.core.instant import format_instant, system_clock
+from ebbtide.core.manifest import Manifest
+from ebbtide.engine.apply import Applied, ApplyOptions, apply
+from ebbtide.engine.layout import OnStep, no_step, run_folder
+from ebbtide.engine.plan import PlanOptions, plan
+from ebbtide.engine.reading import Row, stream_decisions
+from ebbtide.targets.oci.base import RegistrySpec
+from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.policies.document import parse_policies
+from ebbtide.targets.s3.rules.document import read_configuration
+from ebbtide.targets.target import Options, Target
+
+Said = tuple[str, str]
+"""What is said of an item: the decision, and when its time is over."""
+
+
+class Workplace(State):
+    """The place that a command works in, with a clock that tests set."""
+
+    def __init__(self, folder: Path, clock: SettableClock, settings: str = "") -> None:
+        file = folder / "ebbtide.toml"
+        file.write_text(f'root = "{folder}/state"\n{settings}', encoding="utf-8")
+        super().__init__(file)
+        self._clock = clock
+
+    @property
+    def clock(self) -> SettableClock:
+        """The clock that stands still until a test moves it."""
+        return self._clock
+
+
+class World(ABC):
+    """One target and all that plans and applies on it."""
+
+    url: str
+    due: frozenset[str]
+    """The names of the items that a plan must find due."""
+    held: frozenset[str]
+    """The names of all other items that a rule touches."""
+    options: Options = {}  # noqa: RUF012 (never changed)
+
+    def __init__(self, spark: Any, folder: Path, settings: str = "", start: datetime = FIRST_DAY) -> None:
+        folder.mkdir()
+        self.spark, self.folder, self.clock = spark, folder, SettableClock(start)
+        self.place = Workplace(folder, self.clock, settings)
+
+    @abstractmethod
+    def contents(self) -> Mapping[str, str]:
+        """Return what the target holds by name, as somebody sees it who does not use Ebbtide."""
+
+    @abstractmethod
+    def change_policy(self) -> None:
+        """Make another policy that touches the same items."""
+
+    @abstractmethod
+    def need(self) -> frozenset[str]:
+        """Let users come to need something that is due; return the names of the items that must stay now."""
+
+    def name(self, row: Row) -> str:
+        """Return the name of the item of a plan's row."""
+        return str(row["address"])
+
+    @abstractmethod
+    def said(self, row: Row, explained: Explanation) -> Said:
+        """Return what an explanation says of the item of a plan's row."""
+
+    def days_later(self, days: float) -> None:
+        """Let days pass."""
+        self.clock.now += timedelta(days=days)
+
+    @property
+    def target(self) -> Target:
+        """The target, opened again each time, as each command does."""
+        return self.place.target(self.url)
+
+    def plan(self, *, wave_size: int = 50_000, on_step: OnStep = no_step) -> Manifest:
+        """Make a plan at the clock's time."""
+        target, now = self.target, self.clock()
+        collector, options = target.collector(self.options, now), PlanOptions(wave_size)
+        return plan(self.spark, target.context, collector, now=now, options=options, on_step=on_step)
+
+    def apply(self, manifest: Manifest, *, on_step: OnStep = no_step) -> Applied:
+        """Apply a plan, however large it is."""
+        target, options = self.target, ApplyOptions(override_breaker=True)
+        collector = target.collector_of(manifest)
+        return apply(self.spark, target.context, collector, manifest, options=options, on_step=on_step)
+
+    def rows(self, manifest: Manifest) -> list[Row]:
+        """Return what a plan says of each item."""
+        return list(stream_decisions(run_folder(self.place.root, manifest.run_id)))
+
+    def explain(self, row: Row) -> Said:
+        """Explain the item of a plan's row."""
+        return self.said(row, self.target.explain(row["paths"][0], {}, self.clock()))
+
+    def close(self) -> None:
+        """Let go of the databases."""
+        self.place.close()
+
+
+class FilesWorld(World):
+    """The toy target: files in a folder, of which three are older than 30 days."""
+
+    due, held = frozenset({"a/1", "a/2", "b"}), frozenset({"new"})
+
+    def __init__(self, spark: Any, folder: Path) -> None:
+        super().__init__(spark, folder)
+        self.files = folder / "files"
+        self.url = f"files:{self.files}"
+        self._write(self.due)
+        self.days_later(35)
+        self._write(self.held)
+        self._policy(30)
+        self.days_later(5)
+
+    def _write(self, names: frozenset[str]) -> None:
+        for name in names:
+            file, seconds = self.files / name, self.clock().timestamp()
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(name, encoding="utf-8")
+            os.utime(file, (seconds, seconds))
+
+    def _policy(self, days: int) -> None:
+        (self.files / ".ebbtide-files.json").write_text(json.dumps({"days": days}), encoding="utf-8")
+
+    def contents(self) -> Mapping[str, str]:
+        """Read the files."""
+        found = {str(file.relative_to(self.files)): file for file in self.files.rglob("*") if file.is_file()}
+        return {name: file.read_text() for name, file in found.items() if not name.startswith(".ebbtide")}
+
+    def change_policy(self) -> None:
+        """Keep files for a day less."""
+        self._policy(29)
+
+    def need(self) -> frozenset[str]:
+        """Write a file again."""
+        (self.files / "b").write_text("new content", encoding="utf-8")
+        return frozenset({"b"})
+
+    def said(self, row: Row, explained: Explanation) -> Said:
+        """Read the only verdict."""
+        return explained.plain["decision"], format_instant(explained.plain["deadline"])
+
+
+class LakeWorld(World):
+    """A repository in a folder: three keys are older than 30 days, one is new, one has a second name."""
+
+    url = "lake:sales"
+
+    def __init__(self, spark: Any, folder: Path) -> None:
+        super().__init__(spark, folder)
+        catalog = self.place.catalog
+        catalog.create_repository("sales", str(folder / "objects"))
+        old = self._upload("raw/1", "raw/2", "raw/3", "raw/shared", "keep")
+        catalog.copy("sales", "main", "raw/shared", "kept/shared")
+        catalog.commit("sales", "main", "old")
+        self.days_later(35)
+        new = self._upload("raw/new")
+        catalog.commit("sales", "main", "new")
+        self._policy(RAW_30_DAYS)
+        self.days_later(5)
+        self.due = frozenset(old[key] for key in ("raw/1", "raw/2", "raw/3"))
+        self.held = frozenset({old["raw/shared"], new["raw/new"]})
+
+    def _upload(self, *keys: str) -> dict[str, str]:
+        catalog = self.place.catalog
+        return {key: catalog.upload("sales", "main", key, key.encode()).address for key in keys}
+
+    def _policy(self, rules: Mapping[str, Any]) -> None:
+        self.place.catalog.set_policy("sales", json.dumps(rules), "json")
+
+    def contents(self) -> Mapping[str, str]:
+        """Read the data objects."""
+        root = self.folder / "objects"
+        found = {str(file.relative_to(root)): file for file in root.rglob("*") if file.is_file()}
+        data = {name: file for name, file in found.items() if not name.startswith(("_lakefs/", ".ebbtide"))}
+        return {name: file.read_text() for name, file in data.items()}
+
+    def change_policy(self) -> None:
+        """Keep keys for a day less."""
+        self._policy({"old-raw": {"prefix": "raw/", "days": 29}})
+
+    def need(self) -> frozenset[str]:
+        """Give an object a second name."""
+        copied = self.place.catalog.copy("sales", "main", "raw/1", "kept/1")
+        return frozenset({copied.address})
+
+    def said(self, row: Row, explained: Explanation) -> Said:
+        """Read the verdict of the lifecycle policy on the row's address."""
+        (one,) = (one for one in explained.plain if one.address == row["address"])
+        (verdict,) = (verdict for verdict in one.verdicts if verdict.collector == row["collector"])
+        return verdict.decision, format_instant(verdict.deadline)
+
+
+class BucketWorld(World):
+    """A bucket without versions: three objects expire after 3 days, one after 300."""
+
+    due, held = frozenset({"logs/1", "logs/2", "logs/3"}), frozenset({"data/1"})
+
+    def __init__(self, spark: Any, folder: Path, server: S3Server, bucket: str) -> None:
+        # The server writes by its own clock, so the clock of the runs is put forward.
+        settings = f'[store]\nendpoint = "{server.endpoint}"\n'
+        settings += "allow_http = true\npath_style = true\nordered = false\n"
+        super().__init__(spark, folder, settings, system_clock())
+        self.client, self.bucket, self.url = server.client(), bucket, f"s3://{bucket}"
+        put_all(self.client, bucket, [*self.due, *self.held, "free"])
+        self._policy(3)
+        self.days_later(10)
+
+    def _policy(self, days: int) -> None:
+        rules = [
+            {"ID": prefix, "Status": "Enabled", "Filter": {"Prefix": prefix}, "Expiration": {"Days": after}}
+            for prefix, after in {"logs/": days, "data/": 300}.items()
+        ]
+        self.place.bucket_rules.put(self.bucket, read_configuration({"Rules": rules}))
+
+    def contents(self) -> Mapping[str, str]:
+        """List the objects."""
+        listed = self.client.list_objects_v2(Bucket=self.bucket).get("Contents", [])
+        return {one["Key"]: one["ETag"] for one in listed}
+
+    def change_policy(self) -> None:
+        """Keep logs for a day less."""
+        self._policy(2)
+
+    def need(self) -> frozenset[str]:
+        """Write an object again."""
+        self.client.put_object(Bucket=self.bucket, Key="logs/1", Body=b"new content")
+        return frozenset({"logs/1"})
+
+    def said(self, row: Row, explained: Explanation) -> Said:
+        """Read the verdict on the only version."""
+        (one,) = explained.plain
+        return one["decision"], one["deadline"]
+
+    def close(self) -> None:
+        """Empty the bucket, so that it can be removed."""
+        super().close()
+        for key in self.contents():
+            self.client.delete_object(Bucket=self.bucket, Key=key)
+
+
+class LayoutWorld(World):
+    """A folder of image layouts: the policy of two images has ended, and not that of a third one."""
+
+    options: Options = {"adopt": True}  # noqa: RUF012 (never changed)
+
+    def __init__(self, spark: Any, folder: Path) -> None:
+        super().__init__(spark, folder)
+        (folder / "images").mkdir()
+        self.url = f"oci-layout:{folder}/images"
+        self.client = ImageLayout(RegistrySpec(self.url))
+        self.digests = {name: push_image(self.client, "app", [name], name=name).digest for name in "abv"}
+        self.due, self.held = self._names("a", "b"), self._names("v")
+        self._policy(5)
+        self.plan()  # the days of an image begin when a plan first sees it
+        self.days_later(6)
+
+    def _names(self, *tags: str) -> frozenset[str]:
+        return frozenset({*(f"app:{tag}" for tag in tags), *(f"app@{self.digests[tag]}" for tag in tags)})
+
+    def _policy(self, days: int) -> None:
+        document = {
+            "policies": [{"name": "Short", "days": days}, {"name": "Long", "days": 500}],
+            "assign": [
+                {"repository": "app", "tag": "[ab]", "policy": "Short"},
+                {"repository": "app", "tag": "v", "policy": "Long"},
+            ],
+        }
+        shop = self.place.registry_shop(self.url)
+        shop.records.save_policies(shop.uid, parse_policies(json.dumps(document), "json"), "tests")
+
+    def contents(self) -> Mapping[str, str]:
+        """Resolve the tags and the manifests that were pushed."""
+        tags = {f"app:{tag}": digest for tag, digest in tags_of(self.client, "app").items()}
+        found = {digest for digest in self.digests.values() if self._has(digest)}
+        return tags | {f"app@{digest}": digest for digest in found}
+
+    def _has(self, digest: str) -> bool:
+        try:
+            return bool(self.client.resolve("app", digest))
+        except NotFound:
+            return False
+
+    def change_policy(self) -> None:
+        """Keep images for a day less."""
+        self._policy(4)
+
+    def need(self) -> frozenset[str]:
+        """Push another image with a tag; the image that had it is kept for a while without one."""
+        push_image(self.client, "app", ["a"], name="new content")
+        return self._names("a")
+
+    def name(self, row: Row) -> str:
+        """Return the tag or digest that the row shows."""
+        return str(row["paths"][0])
+
+    def said(self, row: Row, explained: Explanation) -> Said:
+        """Read what is said of the row's tag or manifest."""
+        tag = row["paths"][0].removeprefix("app:") if "@" not in row["paths"][0] else None
+        (one,) = (one for one in explained.plain["judgements"] if one.get("tag") == tag)
+        return one["decision"], one["deadline"]

@@ -1,0 +1,37 @@
+"""Ways to break the command line: name, module, a text of it, what takes its place, tests."""
+
+from __future__ import annotations
+
+INTERRUPTED = ("tests/integration/test_interruption.py",)
+PREFLIGHT = ("tests/unit/cli/test_preflight.py",)
+
+SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
+    (
+        "a terminated plan stays planning",
+        "cli/interruption.py",
+        "_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)",
+        "_SIGNALS = (signal.SIGINT,)",
+        INTERRUPTED,
+    ),
+    (
+        "an interrupted plan stays planning",
+        "engine/interruption.py",
+        "for run_id in abandon_leftovers(root, ledger, target_uid, _INTERRUPTED):",
+        "for run_id in ():",
+        INTERRUPTED,
+    ),
+    (
+        "a dead port is waited for",
+        "storage/first_contact.py",
+        "if _reached is None or (host, port) in _reached",
+        "if True or (host, port) in _reached",
+        PREFLIGHT,
+    ),
+    (
+        "a busy target is found out about when Spark has started",
+        "cli/preflight.py",
+        'with target_lock(state.root, target_uid, "a check"):',
+        "if True:",
+        PREFLIGHT,
+    ),
+)

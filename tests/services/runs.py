@@ -1,0 +1,122 @@
+"""Plans and applies of each kind of target in one call, through the engine as the commands do it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from ebbtide.core.manifest import Manifest
+from ebbtide.engine.apply import Applied, ApplyOptions, apply, check
+from ebbtide.engine.plan import PlanOptions, plan
+from ebbtide.targets.lake.catalog.model import RetiredRepository
+from ebbtide.targets.lake.collector import RepositoryCollector
+from ebbtide.targets.lake.retired.collector import DeletedRepositoryCollector
+from ebbtide.targets.lake.rulebook import Rulebook, stored_rulebook
+from ebbtide.targets.lake.target import LakeTarget
+from ebbtide.targets.lake.workshop import Workshop
+from ebbtide.targets.s3.collector import BucketCollector
+from ebbtide.targets.s3.shop import BucketShop
+from ebbtide.targets.s3.sources import Sourced
+from ebbtide.targets.s3.target import BucketTarget
+from ebbtide.targets.target import Target
+
+
+def plan_lake(
+    spark: SparkSession,
+    shop: Workshop,
+    repository: str,
+    *,
+    now: datetime,
+    options: PlanOptions,
+    rulebook: Rulebook | None = None,
+    full: bool = False,
+    **how: Any,
+) -> Manifest:
+    """Plan a run on a repository by a rulebook, or else by its lifecycle policy."""
+    rules = rulebook or stored_rulebook(shop.catalog, repository, lifecycle=True)
+    collector = RepositoryCollector(shop, repository, rules, full)
+    return plan(spark, shop.context, collector, now=now, options=options, **how)
+
+
+def plan_deleted(
+    spark: SparkSession,
+    shop: Workshop,
+    gone: RetiredRepository,
+    *,
+    now: datetime,
+    options: PlanOptions,
+    **how: Any,
+) -> Manifest:
+    """Plan a run on what a deleted repository left."""
+    return plan(spark, shop.context, DeletedRepositoryCollector(shop, gone), now=now, options=options, **how)
+
+
+def plan_bucket(
+    spark: SparkSession,
+    shop: BucketShop,
+    rules: Sourced,
+    *,
+    now: datetime,
+    options: PlanOptions,
+    report: str | None = None,
+    **how: Any,
+) -> Manifest:
+    """Plan a run on a bucket."""
+    collector = BucketCollector(shop, rules, report)
+    return plan(spark, shop.context, collector, now=now, options=options, **how)
+
+
+def plan_bin(spark: SparkSession, target: Target, *, options: PlanOptions) -> Manifest:
+    """Plan a run on the recycle bin of a target, at the clock's time."""
+    now = target.context.clock()
+    return plan(spark, target.context, target.bin_collector(), now=now, options=options)
+
+
+def plan_lake_bin(spark: SparkSession, shop: Workshop, repository: str, *, options: PlanOptions) -> Manifest:
+    """Plan a run on the bin of a repository."""
+    return plan_bin(spark, LakeTarget(shop, repository), options=options)
+
+
+def plan_bucket_bin(spark: SparkSession, shop: BucketShop, *, options: PlanOptions) -> Manifest:
+    """Plan a run on the bin of a bucket."""
+    return plan_bin(spark, BucketTarget(shop), options=options)
+
+
+def apply_lake(
+    spark: SparkSession, shop: Workshop, manifest: Manifest, *, options: ApplyOptions, **how: Any
+) -> Applied:
+    """Apply a plan for a repository."""
+    return _apply(spark, _lake(shop, manifest), manifest, options, **how)
+
+
+def apply_bucket(
+    spark: SparkSession, shop: BucketShop, manifest: Manifest, *, options: ApplyOptions, **how: Any
+) -> Applied:
+    """Apply a plan for a bucket."""
+    return _apply(spark, BucketTarget(shop), manifest, options, **how)
+
+
+def check_lake(shop: Workshop, manifest: Manifest, options: ApplyOptions) -> None:
+    """Check a plan for a repository as `ebb apply` does before it starts Spark."""
+    _check(_lake(shop, manifest), manifest, options)
+
+
+def check_bucket(shop: BucketShop, manifest: Manifest, options: ApplyOptions) -> None:
+    """Check a plan for a bucket as `ebb apply` does before it starts Spark."""
+    _check(BucketTarget(shop), manifest, options)
+
+
+def _lake(shop: Workshop, manifest: Manifest) -> LakeTarget:
+    return LakeTarget(shop, manifest.target.removeprefix("lake:"))
+
+
+def _apply(
+    spark: SparkSession, target: Target, manifest: Manifest, options: ApplyOptions, **how: Any
+) -> Applied:
+    return apply(spark, target.context, target.collector_of(manifest), manifest, options=options, **how)
+
+
+def _check(target: Target, manifest: Manifest, options: ApplyOptions) -> None:
+    check(target.context, target.collector_of(manifest), manifest, options)
