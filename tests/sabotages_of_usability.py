@@ -21,6 +21,13 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         INTERRUPTED,
     ),
     (
+        "a run whose JVM died of the signal is recorded as broken",
+        "engine/apply.py",
+        "if interruption_behind(broken) is not None:",
+        "if False:",
+        INTERRUPTED,
+    ),
+    (
         "a dead port is waited for",
         "storage/first_contact.py",
         "if _reached is None or (host, port) in _reached",

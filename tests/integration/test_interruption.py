@@ -5,12 +5,16 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from time import sleep
 
 import pytest
 from tests.services.ebb import ebb
 
+from ebbtide.cli import apply, planning
+from ebbtide.cli.interruption import Interrupted
+from ebbtide.core.errors import EnvironmentProblem
 from ebbtide.state.runs import Ledger, RunState
 
 __all__ = ["ebb"]
@@ -114,3 +118,39 @@ def test_an_interrupted_apply_says_how_far_it_got(lake):
     assert done["what"].endswith(" of 30 items are done and recorded; 'ebb apply 1' goes on")
     assert (RunState.FAILED, "interrupted") == (run.state, run.error)
     assert 30 == lake.json("apply", "1", "--yes", "--override-breaker")["freed"]["objects"]
+
+
+def jvm_dies_first(monkeypatch, module, name, step):
+    """Let a signal reach the JVM and this process at one step, and the JVM's failure be seen last."""
+
+    def on_step(reached):
+        if reached == step:
+            try:
+                raise Interrupted(signal.SIGINT)
+            finally:
+                raise EnvironmentProblem("a Spark job failed: the JVM is gone")
+
+    monkeypatch.setattr(module, name, partial(getattr(module, name), on_step=on_step))
+
+
+@pytest.mark.spark
+def test_an_apply_whose_jvm_died_of_the_signal_was_interrupted(lake, monkeypatch):
+    """If the JVM got the signal too and failed first, the run is recorded as interrupted all the same."""
+    lake("plan", "lake:sales")
+    jvm_dies_first(monkeypatch, apply, "apply_plan", "wave 1 started")
+    _, error = lake("apply", "1", "--yes", "--override-breaker", code=130)
+    run = Ledger(f"sqlite:///{lake.folder}/.ebbtide/ledger.db").run(1)
+
+    assert "run 1 stopped in batch 2 of 3: " in error
+    assert (RunState.FAILED, "interrupted") == (run.state, run.error)
+
+
+@pytest.mark.spark
+def test_a_plan_whose_jvm_died_of_the_signal_was_interrupted(lake, monkeypatch):
+    """If the JVM got the signal too and failed first, the run is recorded as interrupted all the same."""
+    jvm_dies_first(monkeypatch, planning, "plan", "standings linked")
+    _, error = lake("plan", "lake:sales", code=130)
+    run = Ledger(f"sqlite:///{lake.folder}/.ebbtide/ledger.db").run(1)
+
+    assert "interrupted; run 1 was abandoned, nothing was deleted\n" == error
+    assert (RunState.ABANDONED, "interrupted") == (run.state, run.error)

@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass, replace
 
 import typer
 
-from ebbtide.cli.interruption import describe, exit_code, interruption_of
+from ebbtide.cli.interruption import describe, exit_code
 from ebbtide.core.errors import EbbtideError
+from ebbtide.core.interruption import interruption_behind
 
 DETAILED = "--detailed-exitcode"
 _ONLY_PLANS = (
@@ -63,7 +64,7 @@ def _print(failure: Failure) -> None:
 def _failure(error: BaseException) -> Failure:
     if isinstance(error, EbbtideError):
         return Failure(error.what or str(error), error.why, error.fix, error.details, error.exit_code)
-    if stopped := interruption_of(error):
+    if stopped := interruption_behind(error):
         return Failure(describe(stopped), exit_code=exit_code(stopped), label="")
     if isinstance(error, typer.Abort):
         return Failure("not confirmed; nothing was changed", label="")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from ebbtide.core.interruption import interruption_behind
+from ebbtide.core.interruption import forget_interruptions, record_interruption
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -27,16 +27,12 @@ class Interrupted(KeyboardInterrupt):
         super().__init__(signal.Signals(number).name)
 
 
-_received: list[Interrupted] = []
-"""The signals that this command got."""
-
-
 @contextmanager
 def signals_raise() -> Iterator[None]:
     """Raise Interrupted in the block when a signal asks to stop; a signal that is ignored stays ignored."""
     # py4j logs the interruption with its traceback to the root logger, which prints it if it has no handler.
     logging.getLogger().addHandler(logging.NullHandler())
-    _received.clear()
+    forget_interruptions()
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
@@ -46,16 +42,6 @@ def signals_raise() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def interruption_of(error: BaseException) -> KeyboardInterrupt | None:
-    """
-    Find the signal behind an error.
-
-    The command-line library turns one at a question into an Abort. One that was raised in a finalizer is lost
-    there, and the command goes on without a JVM until it fails.
-    """
-    return interruption_behind(error) or (_received[-1] if _received else None)
 
 
 def describe(stopped: KeyboardInterrupt) -> str:
@@ -70,5 +56,6 @@ def exit_code(stopped: KeyboardInterrupt) -> int:
 
 
 def _raise(number: int, _frame: FrameType | None) -> NoReturn:
-    _received.append(Interrupted(number))
-    raise _received[-1]
+    stopped = Interrupted(number)
+    record_interruption(stopped)
+    raise stopped

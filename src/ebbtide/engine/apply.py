@@ -33,6 +33,7 @@ from ebbtide.core.errors import (
     StoreError,
 )
 from ebbtide.core.instant import format_second
+from ebbtide.core.interruption import interruption_behind
 from ebbtide.core.manifest import Manifest, Tally
 from ebbtide.engine import log
 from ebbtide.engine.actor import DeleteOptions, act_on_rows
@@ -228,6 +229,9 @@ def _apply(
                 batches.run()
             fold_if_possible(root, ledger, manifest.target_uid, context.clock(), on_step)
         except EbbtideError as broken:
+            if interruption_behind(broken) is not None:
+                # The JVM got the same signal and failed first; the run was interrupted, not broken.
+                raise
             fold_if_possible(root, ledger, manifest.target_uid, context.clock())
             ledger.move(manifest.run_id, RunState.FAILED, error=broken.what)
             if isinstance(broken, StoreError | SafetyStop):

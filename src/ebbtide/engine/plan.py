@@ -22,6 +22,7 @@ from ebbtide.core.breaker import BreakerLimits, plan_size, routine_after, trip_r
 from ebbtide.core.decision import Decision
 from ebbtide.core.errors import MetadataError, StalePlan
 from ebbtide.core.instant import format_instant
+from ebbtide.core.interruption import interruption_behind
 from ebbtide.core.manifest import RECYCLE, Manifest, Recycling
 from ebbtide.engine import log
 from ebbtide.engine.cluster_check import check_cluster
@@ -128,9 +129,10 @@ class _Planner:
                 collected = replace(collected, warnings=(*warnings, *collected.warnings))
                 manifest = self._freeze(folder, run_id, collected, made_at)
             self.on_step("plan durable")
-        except KeyboardInterrupt:
-            raise
         except BaseException as broken:
+            if interruption_behind(broken) is not None:
+                # The caller records it; the JVM may have died of the same signal and failed first.
+                raise
             shutil.rmtree(folder.path, ignore_errors=True)
             lines = str(broken).splitlines() or [""]
             ledger.move(run_id, RunState.ABANDONED, error=lines[0][:500])
