@@ -30,8 +30,8 @@ from ebbtide.core.instant import system_clock
 from ebbtide.engine.actor import DeleteOptions, delete_rows
 from ebbtide.engine.spark.session import SparkOptions, spark_session
 from ebbtide.engine.tables.contracts import TASK
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.s3_versions import VersionedBucket
+from ebbtide.storage.s3_bucket import VersionedBucket
+from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.actions.deleter import BucketDeleter
 from ebbtide.targets.s3.model import Action, Versioning
 

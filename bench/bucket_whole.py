@@ -26,7 +26,7 @@ from ebbtide.engine.apply import ApplyOptions
 from ebbtide.engine.plan import PlanOptions
 from ebbtide.engine.spark.session import SparkOptions, spark_session
 from ebbtide.state.runs import Ledger
-from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.demonstration import check_bucket, list_versions
 from ebbtide.targets.s3.embedded import seaweed
 from ebbtide.targets.s3.rulebook import BucketRules

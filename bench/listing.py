@@ -27,7 +27,7 @@ from pyspark.sql import functions as f
 
 from ebbtide.engine.spark.session import SparkOptions, spark_session
 from ebbtide.engine.tables.contracts import LISTED
-from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.lake.catalog.model import Repository
 from ebbtide.targets.lake.uncommitted.listing import listed as list_prefixes
 

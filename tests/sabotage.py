@@ -406,7 +406,7 @@ SABOTAGES = (
     ),
     Sabotage(
         "a listing ends with its first page",
-        "storage/s3_version_pages.py",
+        "storage/s3_versions.py",
         'truncated=root.findtext(f"{space}IsTruncated") == "true"',
         "truncated=False",
         BUCKET,

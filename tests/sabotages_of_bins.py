@@ -12,7 +12,7 @@ WHOLE = ("tests/integration/test_lake_recycling.py",)
 SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "a copy on S3 is believed without proof",
-        "storage/s3_move.py",
+        "storage/s3_copy.py",
         "if not has_same_bytes(self.objects, found, held, self.sizes):",
         "if False:",
         MOVES,
@@ -61,7 +61,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a bucket that is not there has nothing in it",
-        "storage/s3_move.py",
+        "storage/s3_copy.py",
         "            self.objects.check_bucket()\n",
         "",
         MOVES,

@@ -58,7 +58,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a rehearsal root opens any store",
-        "storage/loopback.py",
+        "storage/network.py",
         "if not is_loopback(host):",
         "if False:",
         REHEARSAL,

@@ -122,14 +122,14 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "executors that join later open any store",
-        "storage/opening.py",
+        "storage/store.py",
         "            check_fitness()\n",
         "",
         EXECUTORS,
     ),
     (
         "a namespace that looks empty is opened",
-        "storage/opening.py",
+        "storage/store.py",
         "        _check_witness(store, spec.witness)\n",
         "",
         EXECUTORS,

@@ -17,14 +17,14 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a damaged owner marker counts as none",
-        "storage/owner_marker.py",
+        "storage/namespace.py",
         "    if not readable:\n        raise ForeignNamespace(",
         "    if not readable:\n        return None\n        raise ForeignNamespace(",
         (*OWNERS, "tests/contract/store/test_owner_marker.py"),
     ),
     (
         "a creation overwrites the owner marker",
-        "storage/owner_marker.py",
+        "storage/namespace.py",
         "    store.create(MARKER, owner.to_json())",
         "    store.write(MARKER, owner.to_json())",
         ("tests/contract/store/test_owner_marker.py",),
@@ -38,7 +38,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "symlinked namespaces count as different",
-        "storage/resolution.py",
+        "storage/namespace.py",
         'os.path.realpath(f"/{place.path}")',
         'f"/{place.path}"',
         OWNERS,

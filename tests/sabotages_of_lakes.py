@@ -11,28 +11,28 @@ RESTORED = ("tests/incidents/test_restored_catalog.py",)
 SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "the search for nested lakes ends early and says none",
-        "storage/nested_owner.py",
+        "storage/namespace.py",
         "        if listed > MOST_KEYS:\n",
         "        if listed > MOST_KEYS:\n            return\n        if False:\n",
         NESTED,
     ),
     (
         "a folder is searched for nested lakes only in part",
-        "storage/nested_owner.py",
+        "storage/namespace.py",
         "    while waiting:\n",
         "    for _ in range(1000):\n        if not waiting:\n            return\n",
         NESTED,
     ),
     (
         "a failed search for nested lakes found none",
-        "storage/nested_owner.py",
+        "storage/namespace.py",
         "        raise failed.with_reason(",
         "        return None\n        raise failed.with_reason(",
         NESTED,
     ),
     (
         "a failed look for an enclosing lake found none",
-        "storage/owner_marker.py",
+        "storage/namespace.py",
         "        except Denied:",
         "        except StoreError:",
         NESTED,
@@ -46,7 +46,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a folder in place of the owner marker is bad input",
-        "storage/owner_marker.py",
+        "storage/namespace.py",
         "    except NameTaken:\n",
         "    except ZeroDivisionError:\n",
         OWNERS,

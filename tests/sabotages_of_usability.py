@@ -29,7 +29,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a dead port is waited for",
-        "storage/first_contact.py",
+        "storage/network.py",
         "if _reached is None or (host, port) in _reached",
         "if True or (host, port) in _reached",
         PREFLIGHT,

@@ -20,7 +20,7 @@ from pydantic_core import ErrorDetails
 
 from ebbtide.core.documents import nearest, shown
 from ebbtide.core.errors import ConfigError
-from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.store import StoreSpec
 
 FILE = "ebbtide.toml"
 PREFIX = "EBBTIDE_"

@@ -20,7 +20,7 @@ import ebbtide.targets.oci.inventory.dating
 import ebbtide.targets.s3.actions.deleter
 import ebbtide.targets.s3.inventory.listing
 from ebbtide.engine.build import build_id
-from ebbtide.storage.fitness import note_unfitness
+from ebbtide.storage.executor_proof import note_unfitness
 
 PRELOADED = (
     pyarrow.parquet,

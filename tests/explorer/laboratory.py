@@ -15,7 +15,7 @@ from sqlalchemy import Connection, event
 from tests.explorer.stepping import boundary, current, seen
 
 from ebbtide.core.errors import NotFound
-from ebbtide.storage.base import DeleteRequest, DeleteResult, Store
+from ebbtide.storage.store import DeleteRequest, DeleteResult, Store
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.partitions import branch_path
 from ebbtide.targets.lake.catalog.ranges import COMMITTED, METARANGES, read_metarange, read_range

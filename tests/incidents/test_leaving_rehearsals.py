@@ -8,10 +8,8 @@ from tests.services.flaky_proxy import Response, flaky_proxy
 from ebbtide.cli.main import run
 from ebbtide.core.errors import NotFound, SafetyStop, StoreError
 from ebbtide.state.root_kind import check_local_database
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.first_contact import check_answers, quick_first_contact
-from ebbtide.storage.loopback import LOCAL_ONLY
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.network import LOCAL_ONLY, check_answers, quick_first_contact
+from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.oci.base import RegistrySpec
 from ebbtide.targets.oci.client.opening import open_registry
 from ebbtide.targets.oci.names import digest_of

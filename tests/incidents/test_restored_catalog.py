@@ -17,7 +17,7 @@ from tests.services.lake import REPOSITORY, SettableClock, make_lake, open_lake
 
 from ebbtide.cli.main import run
 from ebbtide.core.errors import HistoryLost, MetadataError, NotFound, StoreError
-from ebbtide.storage.owner_marker import MARKER
+from ebbtide.storage.namespace import MARKER
 from ebbtide.targets.lake.catalog import committing
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.lost_history import RECORD, LostHistory

@@ -16,8 +16,8 @@ from ebbtide.engine.layout import run_folder
 from ebbtide.engine.plan import PlanOptions
 from ebbtide.engine.reading import stream_decisions
 from ebbtide.state.runs import Ledger
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.s3_versions import open_bucket
+from ebbtide.storage.s3_bucket import open_bucket
+from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.s3.explaining import explain_key
 from ebbtide.targets.s3.model import Action, Hold, Protected

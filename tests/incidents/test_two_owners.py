@@ -14,8 +14,8 @@ from tests.services.lake import make_lake
 
 from ebbtide.cli.main import run
 from ebbtide.core.errors import BadInput, ForeignNamespace, Refused
-from ebbtide.storage.opening import open_store
-from ebbtide.storage.owner_marker import MARKER, read_owner
+from ebbtide.storage.namespace import MARKER, read_owner
+from ebbtide.storage.store import open_store
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.reaper.reaping import Reaper
 

@@ -15,7 +15,7 @@ from tests.services.flaky_proxy import FlakyProxy, Response, error, flaky_proxy,
 from tests.services.seaweed import S3Server, fresh_bucket
 
 from ebbtide.engine.actor import DeleteOptions
-from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.actions.judging import OVERTAKEN, PROMOTED, RETIMED, REWRITTEN
 from ebbtide.targets.s3.embedded import reserved_ports
 from ebbtide.targets.s3.model import Action, Versioning

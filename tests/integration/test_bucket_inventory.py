@@ -13,7 +13,7 @@ from tests.services.flaky_proxy import FlakyProxy, access_denied, flaky_proxy
 from tests.services.seaweed import S3Server, fresh_bucket
 
 from ebbtide.core.errors import MetadataError, NotFound, StoreError
-from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.inventory.listing import Limits, list_bucket
 from ebbtide.targets.s3.rules.configuration import Configuration, Expiration, Filter, Rule
 

@@ -17,7 +17,7 @@ from ebbtide.engine.layout import run_folder
 from ebbtide.engine.plan import PlanOptions
 from ebbtide.engine.reading import stream_decisions
 from ebbtide.state.runs import Ledger, RunState
-from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.rulebook import BucketRules
 from ebbtide.targets.s3.rules.document import read_configuration
 from ebbtide.targets.s3.shop import BucketShop
@@ -165,7 +165,7 @@ def test_a_bucket_that_cannot_be_read_stops_the_plan(scene, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
         patch.setattr(boto3, "DEFAULT_SESSION", None)
-        patch.setattr("ebbtide.storage.s3_versions._opened", {})
+        patch.setattr("ebbtide.storage.s3_bucket._opened", {})
         with pytest.raises(EbbtideError, match="credentials"):
             scene.shop.sourced(Source.STORED)
 

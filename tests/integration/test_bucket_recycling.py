@@ -17,8 +17,7 @@ from ebbtide.engine.plan import PlanOptions
 from ebbtide.engine.reading import stream_decisions
 from ebbtide.engine.restoring import RestoreChoice
 from ebbtide.state.runs import Ledger
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.s3.bin_place import BIN_ROOT
 from ebbtide.targets.s3.model import Hold, Versioning
 from ebbtide.targets.s3.restoring import bucket_bin, restore_bucket

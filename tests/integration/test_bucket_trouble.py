@@ -173,7 +173,7 @@ def wrong_credentials(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setenv("AWS_SECRET_ACCESS_KEY", WRONG)
         # Each command is a process of its own elsewhere, and has no connection open.
-        patch.setattr("ebbtide.storage.s3_versions._opened", {})
+        patch.setattr("ebbtide.storage.s3_bucket._opened", {})
         yield
 
 

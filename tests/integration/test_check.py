@@ -9,7 +9,7 @@ from tests.services.lake import RAW_30_DAYS, make_lake
 from tests.services.live_check import check
 
 from ebbtide.core.errors import StoreError
-from ebbtide.storage.base import DeleteRequest
+from ebbtide.storage.store import DeleteRequest
 
 pytestmark = pytest.mark.spark
 

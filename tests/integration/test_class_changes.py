@@ -5,7 +5,7 @@ from tests.services.moving import ABOUT, SMALL_PARTS, buckets
 
 from ebbtide.core.decision import Outcome
 from ebbtide.storage import s3_objects
-from ebbtide.storage.s3_transfer import Sizes
+from ebbtide.storage.s3_copy import Sizes
 from ebbtide.targets.s3.model import Versioning
 
 __all__ = ["buckets"]

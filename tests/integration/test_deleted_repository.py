@@ -20,7 +20,7 @@ from ebbtide.core.instant import system_clock
 from ebbtide.engine.plan import PlanOptions
 from ebbtide.engine.reading import stream_decisions
 from ebbtide.state.runs import RunState
-from ebbtide.storage.owner_marker import MARKER
+from ebbtide.storage.namespace import MARKER
 
 pytestmark = pytest.mark.spark
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ebbtide.engine.tables.digest import hash_addresses
-from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.lake.inventory import _dealt, inventory
 
 pytestmark = pytest.mark.spark

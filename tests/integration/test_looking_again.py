@@ -10,8 +10,8 @@ from tests.services.bucket_plan import PlannedBucket, planned_bucket
 from tests.services.flaky_proxy import FlakyProxy, flaky_proxy
 from tests.services.seaweed import S3Server, fresh_bucket
 
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.s3_versions import VersionedBucket
+from ebbtide.storage.s3_bucket import VersionedBucket
+from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.actions.connection import connection_of
 from ebbtide.targets.s3.actions.looking import Looker, groups_of, just_before
 from ebbtide.targets.s3.model import Versioning

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ebbtide.engine.tables.contracts import VERSIONS
-from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.explaining import Explained, with_replaced_null
 from ebbtide.targets.s3.model import Action, Hold, Version, Versioning
 from ebbtide.targets.s3.oracle import evaluate

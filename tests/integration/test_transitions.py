@@ -23,8 +23,8 @@ from tests.services.moving import (
 from ebbtide.core.decision import Outcome
 from ebbtide.engine.tables.contracts import OUTCOMES
 from ebbtide.storage import s3_objects
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.s3_transfer import Sizes
+from ebbtide.storage.s3_copy import Sizes
+from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.model import Versioning
 from ebbtide.targets.s3.transition import mover as mover_module
 from ebbtide.targets.s3.transition.moves import Moves, Stage

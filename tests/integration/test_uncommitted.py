@@ -10,7 +10,7 @@ from tests.services.lake import REPOSITORY, make_lake
 
 from ebbtide.core.errors import LiveObjectMissing
 from ebbtide.state.runs import RunState
-from ebbtide.storage.base import DeleteRequest
+from ebbtide.storage.store import DeleteRequest
 from ebbtide.targets.lake.catalog.partitions import branch_path
 from ebbtide.targets.lake.catalog.ranges import ENTRIES
 from ebbtide.targets.lake.uncommitted.state import state_from_json, state_key

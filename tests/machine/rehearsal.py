@@ -16,7 +16,7 @@ from tests.machine.checking import kept
 from tests.machine.repository import Repository
 
 from ebbtide.core.decision import CollectorName
-from ebbtide.storage.base import DeleteRequest
+from ebbtide.storage.store import DeleteRequest
 from ebbtide.targets.lake.rulebook import Rulebook
 from ebbtide.targets.lake.uncommitted.state import BranchState, save_state
 

@@ -17,7 +17,7 @@ from tests.machine.numbering import NumberedAddresses
 from tests.services.lake import SettableClock
 
 from ebbtide.core.errors import EbbtideError, Refused
-from ebbtide.storage.base import Store
+from ebbtide.storage.store import Store
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.model import Commit, Entry
 from ebbtide.targets.lake.catalog.partitions import object_pattern, repository_path

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.core.errors import NotFound, Refused
-from ebbtide.storage.base import ObjectInfo
+from ebbtide.storage.store import ObjectInfo
 from ebbtide.targets.lake.catalog.differences import differences, three_way
 from ebbtide.targets.lake.catalog.merging import apply_changes
 from ebbtide.targets.lake.catalog.ranges import COMMITTED, read_range, write_metarange

@@ -11,7 +11,7 @@ import pyarrow as pa
 from tests.services.seaweed import S3Server
 
 from ebbtide.engine.actor import Attempt, DeleteOptions
-from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.actions.deleter import BucketDeleter
 from ebbtide.targets.s3.model import Versioning
 

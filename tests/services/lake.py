@@ -23,7 +23,7 @@ from ebbtide.engine.plan import PlanOptions
 from ebbtide.engine.reading import stream_decisions
 from ebbtide.engine.tables.contracts import OUTCOMES
 from ebbtide.state.runs import Ledger, RunState
-from ebbtide.storage.base import Store
+from ebbtide.storage.store import Store
 from ebbtide.targets.lake.burials import RunGraveyard
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.rulebook import Rulebook, SweepRules, stored_rulebook

@@ -20,8 +20,8 @@ from tests.services.seaweed import S3Server, fresh_bucket
 
 from ebbtide.core.decision import Outcome
 from ebbtide.engine.actor import Attempt, DeleteOptions
-from ebbtide.storage.base import DeleteResult, StoreSpec
-from ebbtide.storage.s3_transfer import Sizes
+from ebbtide.storage.s3_copy import Sizes
+from ebbtide.storage.store import DeleteResult, StoreSpec
 from ebbtide.targets.s3.model import Versioning
 from ebbtide.targets.s3.transition.mover import Mover
 from ebbtide.targets.s3.transition.moves import Move, Moves

@@ -4,7 +4,7 @@ import pytest
 
 from ebbtide.config import load_settings
 from ebbtide.core.errors import ConfigError
-from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.store import StoreSpec
 
 
 @pytest.fixture

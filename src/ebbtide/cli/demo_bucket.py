@@ -18,7 +18,7 @@ from ebbtide.engine.apply import apply
 from ebbtide.engine.plan import plan
 from ebbtide.engine.rehearsal import advance
 from ebbtide.report.page import render
-from ebbtide.storage.s3_versions import open_bucket
+from ebbtide.storage.s3_bucket import open_bucket
 from ebbtide.targets.s3.collector import BucketCollector
 from ebbtide.targets.s3.demonstration import BUCKET, RULES, check_bucket, fill_bucket, list_versions
 from ebbtide.targets.s3.embedded import seaweed

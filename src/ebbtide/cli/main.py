@@ -15,7 +15,7 @@ from ebbtide.cli.interruption import signals_raise
 from ebbtide.cli.lazy import lazy_group
 from ebbtide.cli.state import State
 from ebbtide.core.format import numbers
-from ebbtide.storage.first_contact import quick_first_contact
+from ebbtide.storage.network import quick_first_contact
 
 COMMANDS = {
     "init": ("init", "Set up a folder: write ebbtide.toml and the state root."),

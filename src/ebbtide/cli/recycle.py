@@ -20,7 +20,7 @@ from ebbtide.core.instant import format_second
 from ebbtide.core.manifest import Manifest, Tally
 from ebbtide.core.recycling import Label
 from ebbtide.engine.bins import Bin
-from ebbtide.storage.s3_versions import open_bucket
+from ebbtide.storage.s3_bucket import open_bucket
 from ebbtide.targets.lake.recycling import lake_bin
 from ebbtide.targets.s3.collector import no_bin_when_suspended
 from ebbtide.targets.s3.model import Versioning

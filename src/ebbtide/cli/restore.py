@@ -20,7 +20,7 @@ from ebbtide.core.manifest import Manifest
 from ebbtide.engine.bins import Bin, BinItem, FolderGone
 from ebbtide.engine.layout import run_folder
 from ebbtide.engine.restoring import RestoreChoice, Restored, chosen_labels
-from ebbtide.storage.keys import check_key
+from ebbtide.storage.store import check_key
 from ebbtide.targets.lake.recycling import lake_bin
 from ebbtide.targets.lake.restoring import restore_lake, wanted_items
 from ebbtide.targets.s3.restoring import bucket_bin, restore_bucket, wanted_keys

@@ -26,7 +26,7 @@ from ebbtide.core.errors import (
 )
 from ebbtide.core.instant import Clock, format_second, parse_instant, system_clock
 from ebbtide.engine.rehearsal import Rehearsal, RehearsalClock, find_rehearsal
-from ebbtide.storage.first_contact import check_answers
+from ebbtide.storage.network import check_answers
 from ebbtide.targets.kinds import kind_of
 
 if TYPE_CHECKING:

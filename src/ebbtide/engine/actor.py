@@ -17,9 +17,8 @@ from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import EbbtideError, NotFound
 from ebbtide.core.instant import from_micros, system_clock, to_micros
 from ebbtide.engine.tables.contracts import OUTCOMES
-from ebbtide.storage.base import DeleteRequest, DeleteResult, StoreSpec
-from ebbtide.storage.opening import open_store
-from ebbtide.storage.polite import polite_delete
+from ebbtide.storage.rate_limit import polite_delete
+from ebbtide.storage.store import DeleteRequest, DeleteResult, StoreSpec, open_store
 
 METADATA_FOLDER = "_lakefs/"
 _UNLIMITED = 1e9

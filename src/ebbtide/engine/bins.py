@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ebbtide.core.errors import EbbtideError, MetadataError, NotFound
 from ebbtide.core.recycling import Label, items_of, label_from_json, label_key
-from ebbtide.storage.base import DeleteRequest, Store
+from ebbtide.storage.store import DeleteRequest, Store
 
 OnDamage = Callable[[EbbtideError], None]
 

@@ -37,9 +37,8 @@ from ebbtide.engine import build, executor_probe
 from ebbtide.engine.executor_probe import ANSWER, Probe, host_name, proof_of
 from ebbtide.engine.spark.failures import translated
 from ebbtide.engine.spark.session import is_local
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.fitness import PROOF, Proof
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.executor_proof import PROOF, ExecutorProof
+from ebbtide.storage.store import StoreSpec, open_store
 
 _FOLDER = "executors"
 _SECONDS = 90
@@ -71,7 +70,7 @@ def session_proof(root: Path, master: str) -> Iterator[Mapping[str, str]]:
     folder = root / _FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"session-{secrets.token_hex(8)}"
-    proof = Proof(str(file.absolute()), secrets.token_hex(16), build.build_id())
+    proof = ExecutorProof(str(file.absolute()), secrets.token_hex(16), build.build_id())
     file.write_text(proof.nonce, encoding="utf-8")
     try:
         yield {f"spark.executorEnv.{PROOF}": proof.to_text()}

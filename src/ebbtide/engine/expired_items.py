@@ -33,8 +33,7 @@ from ebbtide.engine.restoring import check_not_restored_since
 from ebbtide.engine.spark.progress import watch
 from ebbtide.engine.tables.contracts import STANDINGS
 from ebbtide.engine.tables.digest import address_hash
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import StoreSpec, open_store
 
 _FOLDERS = "prefix string, run long, set_aside long, ends long, held_by string"
 _LISTED = "key string, prefix string, run long, set_aside long, ends long, held_by string, size bigint"

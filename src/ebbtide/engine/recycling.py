@@ -9,9 +9,8 @@ from typing import Any
 from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import EbbtideError
 from ebbtide.engine.actor import Attempt, refuse
-from ebbtide.storage.base import DeleteResult, MoveRequest, StoreSpec
-from ebbtide.storage.opening import open_store
-from ebbtide.storage.polite import polite_move
+from ebbtide.storage.rate_limit import polite_move
+from ebbtide.storage.store import DeleteResult, MoveRequest, StoreSpec, open_store
 
 _BACK = "an interrupted attempt had set it aside, and it was brought back: {}"
 _SILENT = "the store did not answer for this key"

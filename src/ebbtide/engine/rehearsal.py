@@ -2,7 +2,7 @@
 A rehearsal: a state root whose clock can be advanced, to learn and to try things out.
 
 A root is a rehearsal or real for ever, which a file in it says. The file also has how far its clock is ahead
-of the machine's. A rehearsal reaches nothing that is not on this machine (`ebbtide.storage.loopback`).
+of the machine's. A rehearsal reaches nothing that is not on this machine (`ebbtide.storage.network`).
 """
 
 from __future__ import annotations

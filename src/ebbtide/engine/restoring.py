@@ -30,7 +30,7 @@ from ebbtide.engine.removed_table import RemovedTable, fold_if_possible
 from ebbtide.engine.tables.digest import hash_addresses
 from ebbtide.engine.tables.row_counts import record_counts
 from ebbtide.state.runs import Ledger, RunState
-from ebbtide.storage.base import DeleteResult, MoveRequest
+from ebbtide.storage.store import DeleteResult, MoveRequest
 
 PAGE = 1_000
 MOST_NAMED = 20

@@ -11,7 +11,7 @@ from sqlalchemy.engine import URL, Connection, make_url
 from sqlalchemy.exc import ArgumentError
 
 from ebbtide.core.errors import SafetyStop
-from ebbtide.storage.loopback import check_loopback
+from ebbtide.storage.network import check_loopback
 
 _metadata = MetaData()
 _kind = Table(

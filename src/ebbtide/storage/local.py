@@ -15,17 +15,18 @@ from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import AddressError, NameTaken, NotFound, StoreError, UnsafeEntry
 from ebbtide.core.instant import from_micros
 from ebbtide.storage.address import locate
-from ebbtide.storage.base import (
+from ebbtide.storage.listing import listing_batch
+from ebbtide.storage.local_walk import TEMPORARY, Files, children, walk
+from ebbtide.storage.store import (
     DeleteRequest,
     DeleteResult,
     MoveRequest,
     ObjectInfo,
     RecordBatch,
     StoreSpec,
+    check_folder,
+    check_key,
 )
-from ebbtide.storage.keys import check_folder, check_key
-from ebbtide.storage.listing import listing_batch
-from ebbtide.storage.local_walk import TEMPORARY, Files, children, walk
 
 _ROWS = 16_384
 _ETAG = "%x-%x-%x"

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import ClientError
 
 from ebbtide.storage.address import locate
-from ebbtide.storage.backoff import Backoff
-from ebbtide.storage.base import DeleteRequest, DeleteResult, MoveRequest, ObjectInfo, RecordBatch, StoreSpec
-from ebbtide.storage.keys import check_folder, check_key
-from ebbtide.storage.listing import LISTING_SCHEMA, listing_batch
+from ebbtide.storage.listing import BATCH_ROWS, joined_batches, listing_batch, sorted_listing
+from ebbtide.storage.rate_limit import Backoff
 from ebbtide.storage.s3_client import CHANGED, FAILURES, S3Options, call, code_of, connect, fail
-from ebbtide.storage.s3_delete import Deleter
+from ebbtide.storage.s3_copy import ObjectMover
 from ebbtide.storage.s3_listing import Page, check_order, pages, speed_up
-from ebbtide.storage.s3_move import Mover
-from ebbtide.storage.s3_objects import S3Objects
+from ebbtide.storage.s3_objects import ObjectDeleter, S3Objects
+from ebbtide.storage.store import (
+    DeleteRequest,
+    DeleteResult,
+    MoveRequest,
+    ObjectInfo,
+    RecordBatch,
+    StoreSpec,
+    check_folder,
+    check_key,
+)
 
 T = TypeVar("T")
 
-_ROWS = 16_384
 _ONE_COPY = 5 * 1024**3  # the largest object that S3 copies in one request
 _TRANSFER = TransferConfig(multipart_threshold=_ONE_COPY, multipart_chunksize=1024**3, use_threads=False)
 
@@ -47,18 +52,20 @@ class S3Store:
         self._backoff = backoff or Backoff(tries=options.retries)
         self._client = connect(options)
         speed_up(self._client)
-        self._deleter = Deleter(self._client, self._bucket, self._root, options.delete_page, self._backoff)
-        self._mover = Mover(S3Objects(self.spec, self._backoff, self._client))
+        self._deleter = ObjectDeleter(
+            self._client, self._bucket, self._root, options.delete_page, self._backoff
+        )
+        self._mover = ObjectMover(S3Objects(self.spec, self._backoff, self._client))
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[RecordBatch]:
         """Stream the objects in key order; a server that does not keep it is sorted here (ordered=no)."""
         if self._ordered:
-            yield from self._gathered(self._batches(prefix, start_after))
+            yield from joined_batches(self._batches(prefix, start_after))
             return
-        table = _sorted(pa.Table.from_batches(self._batches(prefix, ""), LISTING_SCHEMA))
+        table = sorted_listing(self._batches(prefix, ""))
         if start_after:
             table = table.filter(pc.greater(table["key"], start_after))
-        yield from table.to_batches(max_chunksize=_ROWS)
+        yield from table.to_batches(max_chunksize=BATCH_ROWS)
 
     def children(self, prefix: str) -> Iterator[str]:
         """Stream the names below a folder in key order; its own marker has no name there and is left out."""
@@ -161,33 +168,3 @@ class S3Store:
         if self._root and self._root in page.keys:
             return batch.filter(pc.not_equal(batch["key"], ""))
         return batch
-
-    def _gathered(self, batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
-        """Join the server's small pages into batches worth sending on."""
-        held: list[Any] = []
-        rows = 0
-        for batch in batches:
-            held.append(batch)
-            rows += batch.num_rows
-            if rows >= _ROWS:
-                yield pa.concat_batches(held)
-                held, rows = [], 0
-        if rows:
-            yield pa.concat_batches(held)
-
-
-def _sorted(table: Any) -> Any:
-    """Bring a listing into key order; pages may overlap: of a key that comes twice the newest row counts."""
-    ordered = table.sort_by("key")
-    if pc.all(_begins_key(ordered)).as_py():
-        return ordered
-    # The newest: whoever judges by age must not take a rewritten object for the old one.
-    ordered = table.sort_by([("key", "ascending"), ("last_modified", "descending")])
-    return ordered.filter(_begins_key(ordered))
-
-
-def _begins_key(ordered: Any) -> Any:
-    """Mark each row whose key is not that of the row before."""
-    keys = ordered["key"]
-    differs = pc.not_equal(keys[1:], keys[:-1])
-    return pa.chunked_array([pa.array([True][: len(keys)], pa.bool_()), *differs.chunks], pa.bool_())

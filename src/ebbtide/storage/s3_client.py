@@ -27,9 +27,8 @@ from botocore.exceptions import (
 from botocore.parsers import ResponseParserError
 
 from ebbtide.core.errors import BadInput, ConfigError, Denied, NotFound, SlowDown, StoreError
-from ebbtide.storage.backoff import Backoff
-from ebbtide.storage.first_contact import check_answers
-from ebbtide.storage.loopback import check_endpoint, names_loopback
+from ebbtide.storage.network import check_answers, check_endpoint, names_loopback
+from ebbtide.storage.rate_limit import Backoff
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

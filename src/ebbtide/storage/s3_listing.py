@@ -1,27 +1,122 @@
 """
-List a bucket through boto3 at several times its usual speed, with every key exactly as it is stored.
+List the objects and the open multipart uploads of a bucket, with every key exactly as it is stored.
 
 boto3 spends most of a listing on turning XML into dictionaries. Its own event ``before-parse`` lets us take
-the objects out of a page first; signing, proxies, certificates and errors stay with boto3.
+the objects out of a page first, which is several times faster; signing, proxies, certificates and errors stay
+with boto3.
+
+XML cannot hold every character of a key, so listings are requested with ``encoding-type=url``. A server that
+supports this says so in its answer, and its names are decoded exactly once. A server that does not sends
+names as they are, as far as it can: many replace what XML cannot hold by U+FFFD, and a parser reads a bare
+carriage return as a newline. Such a name may belong to another object, or to none. It is never used: the
+listing raises, so that no object is overlooked, deleted in place of another or taken for absent.
+
+SeaweedFS says that the keys of uploads are encoded when they are not: decoding would turn ``a+b`` into
+``a b``. So a page whose keys would change is requested a second time without the encoding. If the keys are
+the same both times, the server encodes nothing.
 """
 
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote_to_bytes
 from xml.etree import ElementTree as ET
 
-from ebbtide.core.errors import StoreError
+from ebbtide.core.errors import GarbledName, StoreError
 from ebbtide.core.instant import to_micros
-from ebbtide.storage.backoff import Backoff
+from ebbtide.storage.rate_limit import Backoff
 from ebbtide.storage.s3_client import FAILURES, call, fail
-from ebbtide.storage.s3_names import NameReader, UntrustedName, page_root, stop_for
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+
+_REPLACED = "\ufffd"
+_ENCODED = re.compile(r"(?:[!-$&-~]|%[0-9A-Fa-f]{2})*")
+"""Printable ASCII, in which a percent sign only begins an escape."""
+_WHOLE = re.compile(rb"</List[A-Za-z]+Result>\s*\Z")
+
+
+class UntrustedName(Exception):
+    """A name on a page cannot be read beyond doubt; whoever asked for the page knows where it was."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(name, why)
+        self.name, self.why = name, why
+
+
+def stop_for(problem: UntrustedName, bucket: str, prefix: str, after: str = "") -> GarbledName:
+    """Make the error that stops the run, and say which page it was."""
+    page = f"s3://{bucket}/{prefix}" + (f" after {after!r}" if after else "")
+    name = f": {problem.name!r}" if problem.name else ""
+    return GarbledName(
+        f"the listing of {page} has a name that cannot be trusted{name}",
+        why=f"{problem.why}, so it may be the name of another object",
+        fix="rename or remove the object with the server's own tools, or plan with rules for other prefixes",
+    )
+
+
+class NameReader:
+    """Reads the names of one page."""
+
+    def __init__(self, *, encoded: bool, body: bytes = b"") -> None:
+        self._encoded = encoded
+        self._has_returns = b"\r" in body
+
+    def read(self, text: str) -> str:
+        """Give the name that this text stands for; raise UntrustedName if that is in doubt."""
+        return self._decoded(text) if self._encoded else self.verbatim(text)
+
+    def verbatim(self, text: str) -> str:
+        """Give a text that is not encoded, which continuation tokens never are."""
+        if _REPLACED in text:
+            raise UntrustedName(
+                text, "the server did not encode it and has characters in it replaced by U+FFFD"
+            )
+        if self._has_returns and "\n" in text:
+            raise UntrustedName(text, "a newline in it may have been a carriage return")
+        return text
+
+    def _decoded(self, text: str) -> str:
+        if "%" not in text and "+" not in text and is_printable(text):
+            return text
+        if not _ENCODED.fullmatch(text):
+            raise UntrustedName(text, "the server says that it is URL-encoded, and it is not")
+        try:
+            return unquote_to_bytes(text.replace("+", " ")).decode("utf-8")
+        except UnicodeDecodeError:
+            raise UntrustedName(text, "it is not valid UTF-8") from None
+
+
+def is_printable(text: str) -> bool:
+    """Tell whether a text is of printable ASCII without blanks, as all encoded names are."""
+    return text.isascii() and text.isprintable() and " " not in text
+
+
+def page_root(answer: dict[str, Any]) -> ET.Element | None:
+    """
+    Parse a page; None for what is no whole page, which botocore refuses and asks for again.
+
+    A page that came whole and is no XML has a character that XML does not allow. Asking again would not help,
+    though botocore takes such a page for a passing error of the server and makes its status 500.
+    """
+    if answer["status_code"] not in (200, 500):
+        return None
+    body: bytes = answer["body"]
+    try:
+        root = ET.fromstring(body)  # noqa: S314 (ElementTree loads no entities)
+    except ET.ParseError:
+        if _WHOLE.search(body):
+            raise UntrustedName(
+                "", "a page came that is no XML, as happens with control characters"
+            ) from None
+        return None
+    return root if answer["status_code"] == 200 else None
+
 
 _PAGE = "EbbtidePage"
 
@@ -110,12 +205,12 @@ def pages(
         except UntrustedName as problem:
             raise stop_for(problem, bucket, prefix, after) from None
         except (KeyError, ValueError) as error:
-            raise _nonsense(bucket, f"an object without {error}") from None
+            raise untrusted_listing(bucket, f"an object without {error}") from None
         page = answer.get(_PAGE)
         if page is None or "IsTruncated" not in answer:
-            raise _nonsense(bucket, "no listing")
+            raise untrusted_listing(bucket, "no listing")
         if not _answers(page, prefix, delimiter):
-            raise _nonsense(bucket, "keys that were not asked for")
+            raise untrusted_listing(bucket, "keys that were not asked for")
         yield page
         after = page.names[-1] if page.names else after
         if not answer["IsTruncated"]:
@@ -123,7 +218,7 @@ def pages(
         token = answer.get("NextContinuationToken", "")
         # Their hashes are enough, and small: a bucket of 10^9 objects has a million tokens of up to 1 kB.
         if not token or hash(token) in tokens:
-            raise _nonsense(bucket, "that there is more, but not where")
+            raise untrusted_listing(bucket, "that there is more, but not where")
         tokens.add(hash(token))
         more = {"ContinuationToken": token}
 
@@ -150,10 +245,103 @@ def check_order(keys: Sequence[str], last: str) -> str:
     return keys[-1] if keys else last
 
 
-def _nonsense(bucket: str, said: str) -> StoreError:
-    """Make the error for a server that does not speak sense."""
+def untrusted_listing(bucket: str, said: str) -> StoreError:
+    """Return the error for a server whose listing cannot be relied on."""
     return StoreError(
         f"the listing of {bucket} cannot be trusted",
         why=f"the server answered with {said}",
         fix="check that the endpoint is an S3 server",
     )
+
+
+_BODY = "EbbtideBody"
+
+
+class UploadRow(NamedTuple):
+    """One multipart upload."""
+
+    key: str
+    upload_id: str
+    micros: int
+
+
+def watch_uploads(client: S3Client) -> None:
+    """Let this client refuse pages of uploads with characters that XML does not allow."""
+    client.meta.events.register("before-parse.s3.ListMultipartUploads", _check_page)
+
+
+def _check_page(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any) -> None:
+    if page_root(response_dict) is not None:
+        customized_response_dict[_BODY] = response_dict["body"]
+
+
+def upload_rows(client: S3Client, bucket: str, prefix: str, backoff: Backoff) -> Iterator[list[UploadRow]]:
+    """Stream the pages of uploads below a prefix; one that cannot be had, or that leads nowhere, raises."""
+    markers: dict[str, str] = {}
+    seen: set[tuple[str, ...]] = set()
+    while True:
+        asked = {"Bucket": bucket, "Prefix": prefix, **markers}
+        try:
+            answer = _page(client, asked, backoff)
+        except UntrustedName as problem:
+            raise stop_for(problem, bucket, prefix, markers.get("KeyMarker", "")) from None
+        except FAILURES as error:
+            fail(error, f"the uploads of {bucket}/{prefix}")
+        if "IsTruncated" not in answer:
+            raise untrusted_listing(bucket, "no listing of uploads")
+        found = answer.get("Uploads", [])
+        if not all(one["Key"].startswith(prefix) for one in found):
+            raise untrusted_listing(bucket, "uploads that were not asked for")
+        yield [UploadRow(one["Key"], one["UploadId"], to_micros(one["Initiated"])) for one in found]
+        if not answer["IsTruncated"]:
+            return
+        names = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
+        # SeaweedFS orders uploads by their ids alone and gives no key to go on from.
+        markers = {name: answer[said] for name, said in names.items() if answer.get(said)}
+        place = tuple(markers.values())
+        if not place or place in seen:
+            raise untrusted_listing(bucket, "that there are more uploads, but not where")
+        seen.add(place)
+
+
+def _page(client: S3Client, asked: dict[str, Any], backoff: Backoff) -> Any:
+    """Ask for one page and read its names."""
+    answer: Any = call(backoff, lambda: client.list_multipart_uploads(**asked, EncodingType="url"))
+    encoded = answer.get("EncodingType") == "url"
+    doubtful = {upload: key for upload, key in _keys(answer).items() if _would_change(key)}
+    if encoded and doubtful:
+        encoded = not _are_same_without_encoding(client, asked, backoff, doubtful)
+    names = NameReader(encoded=encoded, body=answer.get(_BODY, b""))
+    for one in answer.get("Uploads", []):
+        one["Key"] = names.read(one["Key"])
+    if answer.get("NextKeyMarker"):
+        answer["NextKeyMarker"] = names.read(answer["NextKeyMarker"])
+    return answer
+
+
+def _would_change(key: str) -> bool:
+    """Tell whether decoding changes a key, or fails."""
+    return "%" in key or "+" in key or not is_printable(key)
+
+
+def _are_same_without_encoding(
+    client: S3Client, asked: dict[str, Any], backoff: Backoff, doubtful: dict[str, str]
+) -> bool:
+    """
+    Tell whether these keys are the same when nobody asks for an encoding.
+
+    If XML cannot hold them as they are, they were encoded. Uploads that ended between the two requests do not
+    count; if nothing is left to compare, nobody can tell.
+    """
+    try:
+        plain = _keys(call(backoff, lambda: client.list_multipart_uploads(**asked)))
+    except UntrustedName:
+        return False
+    both = [(key, plain[upload]) for upload, key in doubtful.items() if upload in plain]
+    if not both:
+        raise UntrustedName("", "the uploads changed while they were listed, and none could be compared")
+    return all(key == other for key, other in both)
+
+
+def _keys(answer: Any) -> dict[str, str]:
+    return {one["UploadId"]: one["Key"] for one in answer.get("Uploads", [])}

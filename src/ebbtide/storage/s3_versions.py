@@ -1,244 +1,314 @@
 """
-What a whole S3 bucket holds: versions, delete markers, uploads, tags and locks, and how it is set up.
+List the versions and delete markers of a bucket, all versions of a key together and newest first.
 
-Unlike a store it has no root: lifecycle rules speak of whole keys, so keys are given whole.
+As in :mod:`ebbtide.storage.s3_listing`, the rows are taken out of a page before boto3 turns XML into
+dictionaries. Here their order matters too: boto3 returns versions and delete markers separately.
+
+A server without key order needs more care. SeaweedFS walks its folders in their own order, sorts each page by
+itself and continues behind the page's last key. Keys that it would reach later, and that sort before that
+key, never come: ``a.b`` and ``a`` beside a folder ``a/``. So a listing of more than one page is compared with
+that of the current objects, and missing keys are requested one by one. A key is returned whole, or the
+listing raises, or the key is not returned at all: a few whose newest version is a delete marker, or that are
+beside a large folder of the same name. Nothing is known about such a key, so nothing is done to it.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from threading import Lock
-from typing import Any, TypeVar
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import groupby, pairwise
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+from xml.etree import ElementTree as ET
 
-import pyarrow as pa
-from botocore.exceptions import ClientError
-
-from ebbtide.core.errors import AddressError
-from ebbtide.storage.address import locate
-from ebbtide.storage.backoff import Backoff
-from ebbtide.storage.base import RecordBatch, StoreSpec
-from ebbtide.storage.fitness import check_fitness
-from ebbtide.storage.s3_client import ABSENT, FAILURES, S3Options, call, code_of, connect, fail
-from ebbtide.storage.s3_groups import grouped, numbered
-from ebbtide.storage.s3_listing import speed_up
-from ebbtide.storage.s3_unordered import unordered_versions
-from ebbtide.storage.s3_uploads import upload_rows, watch_uploads
-from ebbtide.storage.s3_version_pages import (
-    MOST,
-    Question,
-    VersionRow,
-    nonsense,
-    one_page,
-    speed_up_versions,
-    version_pages,
+from ebbtide.core.errors import StoreError
+from ebbtide.core.instant import to_micros
+from ebbtide.storage.rate_limit import Backoff
+from ebbtide.storage.s3_client import FAILURES, call, fail
+from ebbtide.storage.s3_listing import (
+    NameReader,
+    UntrustedName,
+    page_root,
+    pages,
+    stop_for,
+    untrusted_listing,
 )
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
-VERSIONS_SCHEMA = pa.schema(
-    [
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("version_id", pa.string(), nullable=False),
-        pa.field("is_latest", pa.bool_(), nullable=False),
-        pa.field("is_delete_marker", pa.bool_(), nullable=False),
-        pa.field("size", pa.int64()),
-        pa.field("last_modified", pa.timestamp("us", tz="UTC"), nullable=False),
-        pa.field("etag", pa.string()),
-        pa.field("storage_class", pa.string()),
-        pa.field("position", pa.int64(), nullable=False),
-    ]
-)
-"""`position` counts the versions of a key from 0, the newest first."""
+MOST = 1000
+"""S3 gives no more rows a page, whatever it is asked for."""
 
-UPLOADS_SCHEMA = pa.schema(
-    [
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("upload_id", pa.string(), nullable=False),
-        pa.field("initiated", pa.timestamp("us", tz="UTC"), nullable=False),
-    ]
-)
+_PAGE = "EbbtideVersions"
 
-_UNKNOWN_HERE = frozenset({"NotImplemented", "MethodNotAllowed", "501", "405"})
-_NO_LIFECYCLE = frozenset({"NoSuchLifecycleConfiguration"})
-_NO_LOCK = _UNKNOWN_HERE | {"ObjectLockConfigurationNotFoundError"}
-_NO_REPLICATION = _UNKNOWN_HERE | {"ReplicationConfigurationNotFoundError"}
+
+class VersionRow(NamedTuple):
+    """One version or delete marker as the server lists it; a marker has no size, etag and class."""
+
+    key: str
+    version_id: str
+    is_latest: bool
+    is_delete_marker: bool
+    size: int | None
+    micros: int
+    etag: str | None
+    storage_class: str | None
+
+
+@dataclass
+class VersionPage:
+    """The rows of one page in the server's order, its folders, and where the next page begins."""
+
+    rows: list[VersionRow] = field(default_factory=list)
+    folders: list[str] = field(default_factory=list)
+    truncated: bool = False
+    next_key: str = ""
+    next_version: str = ""
 
 
 @dataclass(frozen=True)
-class DefaultRetention:
-    """How long a bucket keeps each new version under lock, if nobody says otherwise."""
+class Question:
+    """What to list of a bucket: a prefix, the rows of a page, and with a delimiter one step below it only."""
 
-    mode: str
-    days: int | None = None
-    years: int | None = None
+    bucket: str
+    prefix: str = ""
+    delimiter: str = ""
+    most: int = MOST
 
-
-@dataclass(frozen=True)
-class LockState:
-    """What may keep one version from being touched."""
-
-    legal_hold: bool = False
-    retain_until: datetime | None = None
-    replication_status: str | None = None
-    restoring: bool = False
+    def arguments(self) -> dict[str, Any]:
+        """Say it as boto3 wants it; keys are encoded, because XML cannot hold every character."""
+        asked: dict[str, Any] = {"Bucket": self.bucket, "Prefix": self.prefix, "MaxKeys": self.most}
+        return {**asked, "EncodingType": "url", **({"Delimiter": self.delimiter} if self.delimiter else {})}
 
 
-class VersionedBucket:
-    """One bucket; the options are those of :class:`ebbtide.storage.s3_client.S3Options`."""
+def speed_up_versions(client: S3Client) -> None:
+    """Let this client hand over pages of versions as rows."""
+    client.meta.events.register("before-parse.s3.ListObjectVersions", _take_versions)
 
-    def __init__(self, spec: StoreSpec, backoff: Backoff | None = None, *, page: int = MOST) -> None:
-        place = locate(spec.url)
-        if place.scheme != "s3" or place.parts:
-            raise AddressError(f"{place.url} is no bucket", fix="write s3://BUCKET, without a prefix")
-        options = S3Options.parse(spec.options)
-        self.spec = StoreSpec(place.url, dict(spec.options))
-        self.name = place.host
-        self.ordered = options.ordered
-        self._page = page
-        self.backoff = backoff or Backoff(tries=options.retries)
-        self.client = connect(options)
-        speed_up(self.client)
-        speed_up_versions(self.client)
-        watch_uploads(self.client)
 
-    def versioning(self) -> str:
-        """Say Enabled or Suspended, or Disabled for a bucket that never kept versions."""
-        return str(self._versioning().get("Status") or "Disabled")
+def one_page(
+    client: S3Client, asked: Question, backoff: Backoff, *, after: str = "", version: str = ""
+) -> VersionPage:
+    """Ask for one page, after a key or after one of its versions; what was not asked for raises."""
+    more: dict[str, Any] = {
+        name: text for name, text in (("KeyMarker", after), ("VersionIdMarker", version)) if text
+    }
+    try:
+        answer: Any = call(backoff, lambda: client.list_object_versions(**asked.arguments(), **more))
+    except FAILURES as error:
+        fail(error, f"the versions of {asked.bucket}/{asked.prefix}")
+    except UntrustedName as problem:
+        raise stop_for(problem, asked.bucket, asked.prefix, after) from None
+    except (KeyError, ValueError) as error:
+        raise untrusted_listing(asked.bucket, f"a version without {error}") from None
+    page: VersionPage | None = answer.get(_PAGE)
+    if page is None or "IsTruncated" not in answer:
+        raise untrusted_listing(asked.bucket, "no listing of versions")
+    if not all(name.startswith(asked.prefix) for name in (*(row.key for row in page.rows), *page.folders)):
+        raise untrusted_listing(asked.bucket, "keys that were not asked for")
+    if page.folders and not asked.delimiter:
+        raise untrusted_listing(asked.bucket, "folders that were not asked for")
+    return page
 
-    def mfa_delete(self) -> bool:
-        """Tell whether versions can be deleted with a second factor only; S3 allows no lifecycle then."""
-        return bool(self._versioning().get("MFADelete") == "Enabled")
 
-    def object_lock_enabled(self) -> bool:
-        """Tell whether versions of this bucket can be locked at all."""
-        return bool(self._object_lock().get("ObjectLockEnabled") == "Enabled")
-
-    def default_retention(self) -> DefaultRetention | None:
-        """Give the lock that new versions get, if there is one."""
-        rule = self._object_lock().get("Rule", {}).get("DefaultRetention")
-        return DefaultRetention(rule.get("Mode", ""), rule.get("Days"), rule.get("Years")) if rule else None
-
-    def replicated(self) -> bool:
-        """Tell whether the bucket copies its objects to another, so that some may be on their way."""
-        return bool(self._setup(self.client.get_bucket_replication, "replication", _NO_REPLICATION))
-
-    def lifecycle(self) -> dict[str, Any] | None:
-        """Give the lifecycle configuration as boto3 reads it; None if the bucket has none."""
-        ask = self.client.get_bucket_lifecycle_configuration
-        found = self._setup(ask, "lifecycle configuration", _NO_LIFECYCLE)
-        return {name: value for name, value in found.items() if name != "ResponseMetadata"} or None
-
-    def versions(self, prefix: str = "", *, after: str = "", up_to: str = "") -> Iterator[RecordBatch]:
-        """
-        Stream versions and delete markers of keys behind `after` and up to `up_to`, all of a key together.
-
-        A listing that fails half-way, or is not what was asked for, raises. A server that keeps no key order
-        (ordered=no) is listed whole and sorted here, whatever part of it is wanted.
-        """
-        for rows in self.version_rows(prefix, after=after, up_to=up_to):
-            yield version_batch(rows)
-
-    def version_rows(
-        self, prefix: str = "", *, after: str = "", up_to: str = ""
-    ) -> Iterator[list[VersionRow]]:
-        """Give what `versions` gives a page at a time as rows; each list ends with the last row of a key."""
-        asked = Question(self.name, prefix, most=self._page)
-        if self.ordered:
-            pages = version_pages(self.client, asked, self.backoff, after=after)
-            yield from grouped((page.rows for page in pages), after=after, up_to=up_to)
+def version_pages(
+    client: S3Client, asked: Question, backoff: Backoff, *, after: str = ""
+) -> Iterator[VersionPage]:
+    """Stream all pages from a key on; one that cannot be had, or that leads nowhere, raises."""
+    key, version = after, ""
+    seen: set[int] = set()
+    while True:
+        page = one_page(client, asked, backoff, after=key, version=version)
+        yield page
+        if not page.truncated:
             return
-        for rows in unordered_versions(self.client, asked, self.backoff):
-            kept = [row for row in rows if row.key > after and (not up_to or row.key <= up_to)]
-            if kept:
-                yield kept
+        key, version = page.next_key, page.next_version
+        # Their hashes are enough, and small: a bucket of 10^9 versions has a million such places.
+        if not key or hash((key, version)) in seen:
+            raise untrusted_listing(asked.bucket, "that there is more, but not where")
+        seen.add(hash((key, version)))
 
-    def next_key(self, prefix: str, after: str) -> str | None:
-        """Give the first key behind a place, as long as it has the prefix; one small request."""
-        page = one_page(self.client, Question(self.name, prefix, most=1), self.backoff, after=after)
-        if not page.rows and page.truncated:
-            raise nonsense(self.name, "a page without a row")
-        return page.rows[0].key if page.rows else None
 
-    def folders(self, prefix: str, after: str) -> list[str]:
-        """Give some folders one step below a prefix and behind a place: those of one page, in key order."""
-        asked = Question(self.name, prefix, delimiter="/", most=self._page)
-        return sorted(one_page(self.client, asked, self.backoff, after=after).folders)
+def _take_versions(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any) -> None:
+    """Move the rows of a page out of boto3's sight; what is no whole page is left for boto3 to refuse."""
+    root = page_root(response_dict)
+    if root is None:
+        return
+    space = root.tag.removesuffix("ListVersionsResult")
+    encoded = root.findtext(f"{space}EncodingType") == "url"
+    names = NameReader(encoded=encoded, body=response_dict["body"])
+    page = VersionPage(
+        truncated=root.findtext(f"{space}IsTruncated") == "true",
+        next_key=names.read(root.findtext(f"{space}NextKeyMarker") or ""),
+        next_version=root.findtext(f"{space}NextVersionIdMarker") or "",
+    )
+    kinds = {f"{space}Version": False, f"{space}DeleteMarker": True}
+    for element in [child for child in root if child.tag in kinds]:
+        page.rows.append(_row(element, space, names, is_marker=kinds[element.tag]))
+        root.remove(element)
+    for element in root.iterfind(f"{space}CommonPrefixes/{space}Prefix"):
+        page.folders.append(names.read(element.text or ""))
+    customized_response_dict[_PAGE] = page
+    response_dict["body"] = ET.tostring(root)
 
-    def uploads(self, prefix: str = "") -> Iterator[RecordBatch]:
-        """Stream the multipart uploads that were begun and not completed."""
-        for rows in upload_rows(self.client, self.name, prefix, self.backoff):
-            yield _batch(list(zip(*rows, strict=True)) or [(), (), ()], UPLOADS_SCHEMA)
 
-    def tags(self, key: str, version_id: str) -> dict[str, str] | None:
-        """Give the tags of one version; None if it is not there any more."""
-        found = self._of_version(self.client.get_object_tagging, key, version_id)
-        return None if found is None else {one["Key"]: one["Value"] for one in found["TagSet"]}
+def _row(element: ET.Element, space: str, names: NameReader, *, is_marker: bool) -> VersionRow:
+    """Read one version; a server that keeps none says no version id, or 'null'."""
+    said = {child.tag: child.text or "" for child in element}
+    return VersionRow(
+        names.read(said[f"{space}Key"]),
+        said.get(f"{space}VersionId") or "null",
+        said[f"{space}IsLatest"] == "true",
+        is_marker,
+        None if is_marker else int(said[f"{space}Size"]),
+        to_micros(datetime.fromisoformat(said[f"{space}LastModified"])),
+        None if is_marker else said.get(f"{space}ETag", "").strip('"') or None,
+        None if is_marker else said.get(f"{space}StorageClass") or "STANDARD",
+    )
 
-    def lock(self, key: str, version_id: str) -> LockState | None:
-        """Give what may keep one version from being touched; None if it is not there any more."""
-        found = self._of_version(self.client.head_object, key, version_id)
-        if found is None:
-            return None
-        until = found.get("ObjectLockRetainUntilDate")
-        return LockState(
-            legal_hold=found.get("ObjectLockLegalHoldStatus") == "ON",
-            retain_until=until.astimezone(UTC) if until else None,
-            replication_status=found.get("ReplicationStatus") or None,
-            restoring='ongoing-request="true"' in found.get("Restore", ""),
+
+_key = attrgetter("key")
+
+
+def grouped(
+    pages: Iterable[Sequence[VersionRow]], *, after: str = "", up_to: str = ""
+) -> Iterator[list[VersionRow]]:
+    """
+    Pass on the rows of pages in key order, with a key that ends a page held back until the next one.
+
+    Whoever stops between two lists has whole keys. Rows out of order raise: a range of keys would miss some.
+    """
+    held: list[VersionRow] = []
+    last = ""
+    for found in pages:
+        # Some servers begin with the marker itself; it belongs to the range before this one.
+        page = [row for row in found if row.key != after]
+        if not page:
+            continue
+        last = _check_order(page, last, after)
+        if up_to and last > up_to:
+            yield _settled([*held, *(row for row in page if row.key <= up_to)])
+            return
+        cut = bisect_left(page, last, key=_key)
+        if not cut and held and held[0].key == last:
+            held.extend(page)
+            continue
+        if held or cut:
+            yield _settled([*held, *page[:cut]])
+        held = page[cut:]
+    if held:
+        yield _settled(held)
+
+
+def newest_first(rows: Iterable[VersionRow]) -> list[VersionRow]:
+    """Order the versions of one key; those of the same second stay in the server's order."""
+    return sorted(rows, key=lambda row: (not row.is_latest, -row.micros))
+
+
+def numbered(rows: Sequence[VersionRow]) -> list[int]:
+    """Count the versions of each key from 0."""
+    numbers: list[int] = []
+    key: str | None = None
+    number = 0
+    for row in rows:
+        number = number + 1 if row.key == key else 0
+        key = row.key
+        numbers.append(number)
+    return numbers
+
+
+def _settled(rows: list[VersionRow]) -> list[VersionRow]:
+    """
+    Bring keys into order whose newest version does not come first; all others are as the server has them.
+
+    Times alone do not say it: that of a large object is when its upload began.
+    """
+    if not any(row.is_latest and number for row, number in zip(rows, numbered(rows), strict=True)):
+        return rows
+    settled: list[VersionRow] = []
+    for _, found in groupby(rows, key=_key):
+        group = list(found)
+        settled += group if group[0].is_latest else newest_first(group)
+    return settled
+
+
+def _check_order(page: Sequence[VersionRow], last: str, after: str) -> str:
+    """Make sure that keys do not go back, and that nothing comes which lies before the start."""
+    keys = [row.key for row in page]
+    if keys[0] < last or keys[0] < after or any(one > two for one, two in pairwise(keys)):
+        raise _disorder()
+    return keys[-1]
+
+
+def _disorder() -> StoreError:
+    return StoreError(
+        "the store does not list in key order",
+        why="a listing that relies on the order would miss versions",
+        fix="open the bucket with the option ordered=no",
+    )
+
+
+_ROWS = 16_384
+
+_Group = dict[str, VersionRow]
+
+
+def unordered_versions(client: S3Client, asked: Question, backoff: Backoff) -> Iterator[list[VersionRow]]:
+    """Stream all versions below a prefix in key order, each key whole; all are sorted in memory."""
+    groups: dict[str, _Group] = {}
+    edges: list[str] = []
+    for page in version_pages(client, asked, backoff):
+        for row in page.rows:
+            groups.setdefault(row.key, {})[row.version_id] = row
+        if page.truncated:
+            edges.append(page.next_key)
+    if edges:
+        for key in _doubtful(client, asked, backoff, groups, edges):
+            groups[key] = _asked_alone(client, asked, backoff, key)
+    yield from _batched(groups)
+
+
+def _doubtful(
+    client: S3Client, asked: Question, backoff: Backoff, groups: dict[str, _Group], edges: list[str]
+) -> set[str]:
+    """Name the keys of which versions may have been lost."""
+    current = {
+        key
+        for page in pages(client, asked.bucket, asked.prefix, backoff)
+        for key in page.keys
+        if not _has_current(groups.get(key, {}))
+    }
+    # The other versions of `a` are walked to after `a.b` and lost if a page ends between them.
+    torn = {edge[:end] for edge in edges for end in range(1, len(edge)) if edge[end - 1] != "/"}
+    return current | (torn & groups.keys())
+
+
+def _has_current(group: _Group) -> bool:
+    return any(row.is_latest for row in group.values())
+
+
+def _asked_alone(client: S3Client, asked: Question, backoff: Backoff, key: str) -> _Group:
+    """Ask for one key again; a page that has all keys which begin like it has lost none."""
+    page = one_page(client, replace(asked, prefix=key, most=MOST), backoff)
+    if page.truncated:
+        raise StoreError(
+            f"the store loses versions of {key!r} when it lists them",
+            why="it keeps no key order, and too many keys begin like this one to be listed at once",
+            fix="give the object a name that is not the beginning of others, or list another prefix",
         )
-
-    def _versioning(self) -> dict[str, Any]:
-        return self._setup(self.client.get_bucket_versioning, "versioning", frozenset())
-
-    def _object_lock(self) -> dict[str, Any]:
-        found = self._setup(self.client.get_object_lock_configuration, "object lock", _NO_LOCK)
-        return dict(found.get("ObjectLockConfiguration", {}))
-
-    def _setup(self, ask: Callable[..., Any], what: str, none: frozenset[str]) -> dict[str, Any]:
-        """Ask how the bucket is set up; the codes that mean "it has none" give nothing."""
-        try:
-            return dict(call(self.backoff, lambda: ask(Bucket=self.name)))
-        except FAILURES as error:
-            if code_of(error) in none:
-                return {}
-            fail(error, f"the {what} of {self.name}")
-
-    def _of_version(self, ask: Callable[..., T], key: str, version_id: str) -> T | None:
-        """Ask something about one version; None if it is not there any more."""
-        try:
-            return call(self.backoff, lambda: ask(Bucket=self.name, Key=key, VersionId=version_id))
-        except ClientError as error:
-            if code_of(error) in ABSENT:
-                return None
-            fail(error, repr(key))
-        except FAILURES as error:
-            fail(error, repr(key))
+    return {row.version_id: row for row in page.rows if row.key == key}
 
 
-def version_batch(rows: Sequence[VersionRow]) -> RecordBatch:
-    """Make one batch of versions, which must be all of their keys, with each one's place in its key."""
-    columns = list(zip(*rows, strict=True)) or [()] * len(VersionRow._fields)
-    return _batch([*columns, numbered(rows)], VERSIONS_SCHEMA)
-
-
-_opened: dict[tuple[int, int, str, tuple[tuple[str, str], ...]], VersionedBucket] = {}
-_lock = Lock()
-
-
-def open_bucket(spec: StoreSpec, *, page: int = MOST) -> VersionedBucket:
-    """Open a bucket, or give back the one that this process has open already."""
-    # The process is part of the key: Spark forks its workers, and a forked child must not share sockets.
-    key = (os.getpid(), page, spec.url, tuple(sorted(spec.options.items())))
-    with _lock:
-        if key not in _opened:
-            check_fitness()
-            _opened[key] = VersionedBucket(spec, page=page)
-        return _opened[key]
-
-
-def _batch(columns: Sequence[Any], schema: Any) -> RecordBatch:
-    arrays = [pa.array(column, kind.type) for column, kind in zip(columns, schema, strict=True)]
-    return pa.record_batch(arrays, schema=schema)
+def _batched(groups: dict[str, _Group]) -> Iterator[list[VersionRow]]:
+    """Give whole keys in order, in batches worth sending on."""
+    rows: list[VersionRow] = []
+    for key in sorted(groups):
+        rows += newest_first(groups[key].values())
+        if len(rows) >= _ROWS:
+            yield rows
+            rows = []
+    if rows:
+        yield rows

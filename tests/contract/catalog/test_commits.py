@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from ebbtide.core.errors import BadInput, MetadataError, Refused
-from ebbtide.storage.base import DeleteRequest
+from ebbtide.storage.store import DeleteRequest
 from ebbtide.targets.lake.catalog.ranges import COMMITTED, ENTRIES, metadata_key, read_metarange
 
 

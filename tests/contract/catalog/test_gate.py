@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from ebbtide.core.errors import Busy, NotFound, ObjectGone
-from ebbtide.storage.base import DeleteRequest
+from ebbtide.storage.store import DeleteRequest
 from ebbtide.targets.lake.catalog import gates
 from ebbtide.targets.lake.catalog.graveyard import Burial
 from ebbtide.targets.lake.catalog.ranges import ENTRIES

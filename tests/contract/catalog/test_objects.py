@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from ebbtide.core.errors import AddressError, BadInput, LiveObjectMissing, NotFound, ObjectGone, Refused
-from ebbtide.storage.base import DeleteRequest
+from ebbtide.storage.store import DeleteRequest
 from ebbtide.targets.lake.catalog.graveyard import Burial
 
 

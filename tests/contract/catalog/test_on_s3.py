@@ -3,7 +3,7 @@
 import pytest
 
 from ebbtide.core.errors import LiveObjectMissing, Refused
-from ebbtide.storage.base import DeleteRequest
+from ebbtide.storage.store import DeleteRequest
 from ebbtide.targets.lake.catalog.catalog import Catalog
 
 

@@ -8,7 +8,7 @@ import sqlalchemy
 
 from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import LiveObjectMissing, ObjectGone, Refused
-from ebbtide.storage.base import DeleteResult
+from ebbtide.storage.store import DeleteResult
 from ebbtide.targets.lake.catalog import committing, needs, reclaim
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.ranges import ENTRIES

@@ -4,7 +4,7 @@ import pytest
 import sqlalchemy
 
 from ebbtide.core.errors import AlreadyExists, BadInput, EnvironmentProblem, NotFound, Refused
-from ebbtide.storage.base import DeleteRequest
+from ebbtide.storage.store import DeleteRequest
 
 
 def test_a_new_repository_has_its_default_branch_and_one_empty_commit(catalog):

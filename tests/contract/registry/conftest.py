@@ -10,7 +10,7 @@ from tests.services.flaky_proxy import FlakyProxy, flaky_proxy
 from tests.services.image_kit import fresh_repository
 from tests.services.registry import RegistryServer
 
-from ebbtide.storage.backoff import Backoff
+from ebbtide.storage.rate_limit import Backoff
 from ebbtide.targets.oci.base import Registry, RegistrySpec
 from ebbtide.targets.oci.client.image_layout import ImageLayout
 from ebbtide.targets.oci.client.options import Credentials

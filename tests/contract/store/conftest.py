@@ -14,10 +14,10 @@ import pytest
 from tests.services.flaky_proxy import FlakyProxy, Request, Response, access_denied, flaky_proxy
 from tests.services.seaweed import S3Server, fresh_bucket
 
-from ebbtide.storage.backoff import Backoff
-from ebbtide.storage.base import Store, StoreSpec
 from ebbtide.storage.local import LocalStore
+from ebbtide.storage.rate_limit import Backoff
 from ebbtide.storage.s3 import S3Store
+from ebbtide.storage.store import Store, StoreSpec
 
 FAST = Backoff(tries=3, first=0.001)
 """So that a test of back-off takes no time."""

@@ -12,10 +12,9 @@ import pytest
 
 from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import AddressError, BadInput, EbbtideError, NotFound
-from ebbtide.storage import opening
-from ebbtide.storage.base import LISTING_COLUMNS, DeleteRequest, Store
+from ebbtide.storage import store as store_module
 from ebbtide.storage.listing import LISTING_SCHEMA
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import LISTING_COLUMNS, DeleteRequest, Store, open_store
 
 ODD_KEYS = [
     "plain",
@@ -308,7 +307,7 @@ def test_a_store_opens_again_from_its_pickled_spec(store):
 def test_no_two_processes_share_an_open_store(store, monkeypatch):
     """A process opens a store once; after a fork the child opens its own."""
     first, second = open_store(store.spec), open_store(store.spec)
-    monkeypatch.setattr(opening, "getpid", lambda: -1)
+    monkeypatch.setattr(store_module, "getpid", lambda: -1)
 
     assert (True, False) == (first is second, first is open_store(store.spec))
 

@@ -12,10 +12,9 @@ from tests.contract.store.test_contract import keys_of
 from tests.services.flaky_proxy import FlakyProxy, Request, What, access_denied, error
 
 from ebbtide.core.decision import Outcome
-from ebbtide.storage.base import DeleteResult, MoveRequest
 from ebbtide.storage.s3 import S3Store
-from ebbtide.storage.s3_move import Mover
-from ebbtide.storage.s3_transfer import Sizes
+from ebbtide.storage.s3_copy import ObjectMover, Sizes
+from ebbtide.storage.store import DeleteResult, MoveRequest
 
 IN_ONE = Sizes()
 IN_PARTS = Sizes(one_copy=1024, server_part=5 * 1024**2)
@@ -55,7 +54,7 @@ def head(store: S3Store, key: str) -> dict[str, Any]:
 
 def move(store: S3Store, source: str, target: str, sizes: Sizes = IN_ONE) -> DeleteResult:
     """Move one object."""
-    (result,) = Mover(store._mover.objects, sizes).move([MoveRequest(source, target)])
+    (result,) = ObjectMover(store._mover.objects, sizes).move([MoveRequest(source, target)])
     return result
 
 

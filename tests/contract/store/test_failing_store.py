@@ -13,8 +13,8 @@ from tests.services.fault_plan import PRESETS, Fault
 
 from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import EbbtideError
-from ebbtide.storage.base import DeleteRequest, StoreSpec
 from ebbtide.storage.s3 import S3Store
+from ebbtide.storage.store import DeleteRequest, StoreSpec
 
 KEYS = [f"d{number % 3}/k{number:02d} é" for number in range(8)]
 SPARED = KEYS[6:]

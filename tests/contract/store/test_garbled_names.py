@@ -11,8 +11,8 @@ from tests.contract.store.test_s3_versions import FAST, ODD, Place, kept, names_
 from tests.services.flaky_proxy import Response
 
 from ebbtide.core.errors import GarbledName
-from ebbtide.storage.base import StoreSpec
 from ebbtide.storage.s3 import S3Store
+from ebbtide.storage.store import StoreSpec
 
 KEYS = [*ODD, "x\x01y", "line\nfeed", "carriage\rreturn", "fd\ufffd", "a%b", "\x7f", "p q/r+s/t%20u"]
 GARBLED = "x\ufffdy"

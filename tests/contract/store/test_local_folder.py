@@ -10,9 +10,9 @@ import pytest
 
 from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import AddressError, NotFound, StoreError, UnsafeEntry
-from ebbtide.storage.base import DeleteRequest, StoreSpec
 from ebbtide.storage.local import LocalStore
 from ebbtide.storage.local_walk import TEMPORARY
+from ebbtide.storage.store import DeleteRequest, StoreSpec
 
 
 @pytest.fixture

@@ -12,13 +12,12 @@ from tests.contract.store.test_contract import ODD_KEYS, keys_of
 
 from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import EbbtideError
-from ebbtide.storage import s3_move
-from ebbtide.storage.base import MoveRequest, Store, StoreSpec
+from ebbtide.storage import s3_copy
 from ebbtide.storage.local import LocalStore
 from ebbtide.storage.s3 import S3Store
-from ebbtide.storage.s3_move import Mover
+from ebbtide.storage.s3_copy import ObjectMover, Sizes
 from ebbtide.storage.s3_objects import S3Objects
-from ebbtide.storage.s3_transfer import Sizes
+from ebbtide.storage.store import MoveRequest, Store, StoreSpec
 
 BIN = "_lakefs/recycle/000007-0123456789ab/items/"
 
@@ -151,7 +150,7 @@ def test_a_large_object_is_copied_in_parts(s3_store):
     size = 11 * 1024**2
     data = os.urandom(size)
     s3_store.write("large", data)
-    small = Mover(s3_store._mover.objects, Sizes(one_copy=1024, server_part=5 * 1024**2))
+    small = ObjectMover(s3_store._mover.objects, Sizes(one_copy=1024, server_part=5 * 1024**2))
     (there,) = small.move([MoveRequest("large", BIN + "large")])
 
     assert (Outcome.DELETED, [BIN + "large"]) == (there.outcome, keys_of(s3_store))
@@ -194,7 +193,7 @@ def test_a_rename_that_is_killed_loses_and_doubles_nothing(local_store, step, be
 def test_a_copy_that_is_killed_loses_and_doubles_nothing(s3_store, step, before):
     """Killed before or after the copy, the proof and so before the delete: the next move ends it."""
     s3_store.write("a", b"content")
-    ended = killed_at(S3Store(s3_store.spec), s3_move, step, before=before)
+    ended = killed_at(S3Store(s3_store.spec), s3_copy, step, before=before)
     found = {key: s3_store.read(key) for key in keys_of(s3_store)}
 
     assert signal.SIGKILL == ended

@@ -9,11 +9,9 @@ import pytest
 from tests.services.flaky_proxy import access_denied
 
 from ebbtide.core.errors import ForeignNamespace, Refused, StoreError
-from ebbtide.storage import nested_owner as module
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.nested_owner import nested_owner
-from ebbtide.storage.opening import open_store
-from ebbtide.storage.owner_marker import MARKER, Owner, enclosing_owner
+from ebbtide.storage import namespace as module
+from ebbtide.storage.namespace import MARKER, Owner, enclosing_owner, nested_owner
+from ebbtide.storage.store import StoreSpec, open_store
 
 OWNER = Owner("inner", "uid", "catalog", datetime(2026, 1, 1, tzinfo=UTC))
 

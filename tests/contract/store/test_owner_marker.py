@@ -8,9 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from ebbtide.core.errors import AddressError, ForeignNamespace
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.opening import open_store
-from ebbtide.storage.owner_marker import (
+from ebbtide.storage.namespace import (
     MARKER,
     Owner,
     claim,
@@ -19,6 +17,7 @@ from ebbtide.storage.owner_marker import (
     remove_owner,
     replace_owner,
 )
+from ebbtide.storage.store import StoreSpec, open_store
 
 
 def owner(number: int) -> Owner:

@@ -13,9 +13,9 @@ from tests.services.seaweed import S3Server
 
 from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import ConfigError, NotFound, SlowDown, StoreError
-from ebbtide.storage.backoff import Backoff
-from ebbtide.storage.base import DeleteRequest, StoreSpec
+from ebbtide.storage.rate_limit import Backoff
 from ebbtide.storage.s3 import S3Store
+from ebbtide.storage.store import DeleteRequest, StoreSpec
 from ebbtide.targets.s3.embedded import reserved_ports
 
 

@@ -14,8 +14,8 @@ from tests.services.flaky_proxy import FlakyProxy, Response, access_denied, drop
 from tests.services.seaweed import S3Server, fresh_bucket
 
 from ebbtide.core.errors import AddressError, GarbledName, NotFound, StoreError
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.s3_versions import DefaultRetention, LockState, VersionedBucket, open_bucket
+from ebbtide.storage.s3_bucket import DefaultRetention, LockState, VersionedBucket, open_bucket
+from ebbtide.storage.store import StoreSpec
 
 ODD = ["a b", "a+b", "a%2Fb", "a&<b>", 'a"b', "é/日本", "😀", "tab\tx", "~#?", "folder/"]
 FAR = datetime(2099, 1, 1, tzinfo=UTC)

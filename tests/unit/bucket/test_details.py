@@ -9,8 +9,8 @@ import pytest
 
 from ebbtide.core.errors import StoreError
 from ebbtide.engine.tables.contracts import VERSIONS
-from ebbtide.storage.s3_version_pages import VersionRow
-from ebbtide.storage.s3_versions import LockState, version_batch
+from ebbtide.storage.s3_bucket import LockState, version_batch
+from ebbtide.storage.s3_versions import VersionRow
 from ebbtide.targets.s3.inventory.details import VERSIONS_TABLE, Details, described
 from ebbtide.targets.s3.inventory.scope import Match
 

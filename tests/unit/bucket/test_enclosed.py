@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.enclosed import Enclosed, enclosed_locations, enclosing, left_out
 from ebbtide.targets.s3.rules.configuration import Configuration, Expiration, Filter, Rule
 

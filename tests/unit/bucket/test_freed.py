@@ -11,7 +11,7 @@ from ebbtide.engine.apply import Applied
 from ebbtide.report.figures import figures
 from ebbtide.report.results import results
 from ebbtide.report.story import headline
-from ebbtide.storage.base import DeleteResult, StoreSpec
+from ebbtide.storage.store import DeleteResult, StoreSpec
 from ebbtide.targets.s3.actions.deleter import BucketDeleter
 from ebbtide.targets.s3.actions.planned import Planned
 from ebbtide.targets.s3.freed import frees_bytes

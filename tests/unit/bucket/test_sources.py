@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ebbtide.core.errors import BadInput, NotFound, SafetyStop
-from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3 import sources
 from ebbtide.targets.s3.model import Versioning
 from ebbtide.targets.s3.rulebook import BucketRules

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ebbtide.storage.keys import key_problem
+from ebbtide.storage.store import key_problem
 from ebbtide.targets.s3.transition.naming import Identity, target_name
 
 NOON = datetime(2026, 1, 2, 12, 30, 5, tzinfo=UTC)

@@ -45,7 +45,7 @@ def test_a_dead_port_is_named_at_once(lake, dead_port, capsys, monkeypatch, word
     """Nobody answers: the error names host and port, and no request is tried again."""
     monkeypatch.setenv("EBBTIDE_STORE__ENDPOINT", f"http://127.0.0.1:{dead_port}")
     monkeypatch.setenv("EBBTIDE_STORE__ALLOW_HTTP", "true")
-    monkeypatch.setattr("ebbtide.storage.backoff.Backoff.attempts", pytest.fail)
+    monkeypatch.setattr("ebbtide.storage.rate_limit.Backoff.attempts", pytest.fail)
     code = run([word.format(port=dead_port) for word in words])
     error = capsys.readouterr().err
 

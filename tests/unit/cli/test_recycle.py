@@ -9,8 +9,7 @@ from ebbtide.cli.main import run
 from ebbtide.cli.state import State
 from ebbtide.core.recycling import Label
 from ebbtide.engine.bins import Bin
-from ebbtide.storage.base import MoveRequest, StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import MoveRequest, StoreSpec, open_store
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.recycling import BIN_ROOT
 

@@ -17,9 +17,8 @@ from ebbtide.core.instant import parse_instant, system_clock
 from ebbtide.core.recycling import Label, label_from_json
 from ebbtide.engine.rehearsal import RehearsalClock, advance, begin_rehearsal, find_rehearsal
 from ebbtide.state.root_kind import check_local_database
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.loopback import LOCAL_ONLY, is_loopback
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.network import LOCAL_ONLY, is_loopback
+from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.oci.base import RegistrySpec
 from ebbtide.targets.oci.client.opening import open_registry
 

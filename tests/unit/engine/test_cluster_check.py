@@ -13,10 +13,9 @@ from ebbtide.engine import cluster_check
 from ebbtide.engine.build import build_id, digest_of
 from ebbtide.engine.cluster_check import StoreReach, check_cluster, check_executors, session_proof
 from ebbtide.engine.executor_probe import Probe
-from ebbtide.storage import fitness
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.fitness import PROOF, check_fitness, note_unfitness
-from ebbtide.storage.opening import open_store
+from ebbtide.storage import executor_proof
+from ebbtide.storage.executor_proof import PROOF, check_fitness, note_unfitness
+from ebbtide.storage.store import StoreSpec, open_store
 
 NONCE = "a nonce"
 
@@ -120,7 +119,7 @@ def test_a_local_master_has_nobody_to_ask(tmp_path, master):
 def joined(monkeypatch, proof):
     """Let this process be an executor that joined a session with such a proof."""
     monkeypatch.setenv(PROOF, proof)
-    monkeypatch.setenv(fitness._UNFIT, "")
+    monkeypatch.setenv(executor_proof._UNFIT, "")
 
 
 def test_who_joins_later_and_shares_all_may_open_stores(tmp_path, monkeypatch):

@@ -6,8 +6,7 @@ import pyarrow as pa
 import pytest
 
 from ebbtide.engine.actor import Attempt, DeleteOptions, store_deleter
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import StoreSpec, open_store
 
 NEEDED = "referenced since the plan was made: keep/x on branch main"
 

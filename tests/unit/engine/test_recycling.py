@@ -7,8 +7,7 @@ import pytest
 
 from ebbtide.engine.actor import Attempt, DeleteOptions, store_deleter
 from ebbtide.engine.recycling import Recycler
-from ebbtide.storage.base import Store, StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import Store, StoreSpec, open_store
 
 PLACE = "_lakefs/recycle/000001-0123456789ab/items/"
 NEEDED = "referenced since the plan was made: keep/x on branch main"

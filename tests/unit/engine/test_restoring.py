@@ -22,8 +22,7 @@ from ebbtide.engine.restoring import (
     to_addresses,
 )
 from ebbtide.state.runs import Ledger, RunState
-from ebbtide.storage.base import Store, StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import Store, StoreSpec, open_store
 
 NOW = datetime(2026, 1, 20, tzinfo=UTC)
 ROOT = "_lakefs/recycle/"

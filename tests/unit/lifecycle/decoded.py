@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.lake.catalog.model import RangeInfo
 from ebbtide.targets.lake.catalog.ranges import COMMITTED, write_range
 from ebbtide.targets.lake.metadata.reference_files import ReferenceFiles

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from ebbtide.core.errors import MetadataError, StoreError, Unsupported
-from ebbtide.storage.backoff import Backoff
+from ebbtide.storage.rate_limit import Backoff
 from ebbtide.targets.oci.base import Manifest
 from ebbtide.targets.oci.client.challenge import Challenge, parse_challenges
 from ebbtide.targets.oci.client.failures import codes_of, wanted_wait

@@ -12,7 +12,7 @@ from tests.services.image_kit import Pushed, push_image, push_index
 
 from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import Denied, StoreError, Unsupported
-from ebbtide.storage.base import DeleteResult
+from ebbtide.storage.store import DeleteResult
 from ebbtide.targets.oci.base import Registry, RegistrySpec
 from ebbtide.targets.oci.client.image_layout import ImageLayout
 from ebbtide.targets.oci.policies.policy import RECYCLE_BIN

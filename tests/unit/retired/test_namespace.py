@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.lake.catalog.model import RetiredRepository
 from ebbtide.targets.lake.inventory import _Lister
 from ebbtide.targets.lake.retired.listing import has_own, neighbours, own_folders, prefixes

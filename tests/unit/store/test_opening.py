@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ebbtide.core.errors import AddressError, BadInput
-from ebbtide.storage.base import Store, StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import Store, StoreSpec, open_store
 
 
 def test_a_path_opens_a_folder(tmp_path):

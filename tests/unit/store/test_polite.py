@@ -6,9 +6,8 @@ import pytest
 
 from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import BadInput
-from ebbtide.storage.backoff import Backoff
-from ebbtide.storage.base import DeleteRequest, DeleteResult
-from ebbtide.storage.polite import TokenBucket, polite_delete, prefix_of, spread
+from ebbtide.storage.rate_limit import Backoff, TokenBucket, polite_delete, prefix_of, spread
+from ebbtide.storage.store import DeleteRequest, DeleteResult
 
 
 class Recorder:

@@ -7,8 +7,7 @@ from itertools import chain
 import pytest
 
 from ebbtide.core.errors import StoreError
-from ebbtide.storage.s3_groups import grouped, newest_first, numbered
-from ebbtide.storage.s3_version_pages import VersionRow
+from ebbtide.storage.s3_versions import VersionRow, grouped, newest_first, numbered
 
 
 def row(key: str, version: str = "v", *, latest: bool = True, micros: int = 0) -> VersionRow:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.storage.s3_names import NameReader, UntrustedName, page_root
+from ebbtide.storage.s3_listing import NameReader, UntrustedName, page_root
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]))
 

@@ -8,7 +8,7 @@ import pytest
 from tests.services.lake import SettableClock
 
 from ebbtide.core.errors import Busy, Refused
-from ebbtide.storage.base import DeleteRequest
+from ebbtide.storage.store import DeleteRequest
 from ebbtide.targets.lake.catalog.catalog import Catalog
 
 

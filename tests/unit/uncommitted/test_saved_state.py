@@ -8,7 +8,7 @@ import pytest
 from tests.services.lake import SettableClock
 
 from ebbtide.core.errors import NotFound
-from ebbtide.storage.base import DeleteRequest
+from ebbtide.storage.store import DeleteRequest
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.partitions import branch_path
 from ebbtide.targets.lake.catalog.ranges import STAGED, write_metarange

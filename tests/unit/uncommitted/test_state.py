@@ -13,8 +13,7 @@ from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import MetadataError
 from ebbtide.core.manifest import Tally
 from ebbtide.engine.layout import RunFolder
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.lake.catalog.partitions import PARTITION_LIFE, Partitions
 from ebbtide.targets.lake.uncommitted.planning import STATES, keep_states, save_states
 from ebbtide.targets.lake.uncommitted.state import (

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from ebbtide.core.errors import MetadataError, NotFound
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.lake.catalog.model import Repository
 from ebbtide.targets.lake.rulebook import SweepRules
 from ebbtide.targets.lake.uncommitted.reading import check_history

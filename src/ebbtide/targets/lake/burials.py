@@ -12,8 +12,7 @@ from ebbtide.engine.bins import Bin
 from ebbtide.engine.burials import Buried, RestoredItem, find_burial
 from ebbtide.engine.layout import run_folder
 from ebbtide.state.runs import Ledger
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.lake.catalog.graveyard import Burial
 from ebbtide.targets.lake.recycling import BIN_ROOT
 

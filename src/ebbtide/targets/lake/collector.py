@@ -37,7 +37,7 @@ from ebbtide.engine.recycling import Recycler
 from ebbtide.engine.restoring import check_not_restored_since, restored_since
 from ebbtide.engine.spark.failures import own_errors
 from ebbtide.engine.tables.contracts import NEWLY_REFERENCED, PLAN
-from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.lake.catalog.model import Repository
 from ebbtide.targets.lake.kind import SCHEME
 from ebbtide.targets.lake.lifecycle.outputs import has_policy, write_addresses, write_policy, write_stats

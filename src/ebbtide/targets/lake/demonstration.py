@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ebbtide.core.errors import EbbtideError
-from ebbtide.storage.base import Store
+from ebbtide.storage.store import Store
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.repository.policy import LakePolicy, Referrer, reference_lapse
 

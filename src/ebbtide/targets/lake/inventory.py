@@ -14,8 +14,7 @@ from pyspark.sql import functions as f
 from ebbtide.engine.tables.contracts import INVENTORY
 from ebbtide.engine.tables.digest import address_hash
 from ebbtide.storage.address import canonical_column
-from ebbtide.storage.base import Store, StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import Store, StoreSpec, open_store
 
 _TASKS_A_CORE = 8
 _ROWS = "key string, same boolean, other string, size bigint, last_modified timestamp, etag string"

@@ -97,7 +97,7 @@ KIND = LakeKind()
 
 def _store_options(workspace: Workspace) -> dict[str, str]:
     """Return how stores are reached: in a rehearsal, only those on this machine."""
-    from ebbtide.storage.loopback import LOCAL_ONLY
+    from ebbtide.storage.network import LOCAL_ONLY
 
     local = {LOCAL_ONLY: "yes"} if workspace.is_rehearsal else {}
     return workspace.settings.store.options() | local

@@ -31,7 +31,7 @@ from ebbtide.engine.restoring import (
 )
 from ebbtide.engine.tables.row_counts import counted_files
 from ebbtide.state.locks import target_lock
-from ebbtide.storage.base import DeleteResult, Store
+from ebbtide.storage.store import DeleteResult, Store
 from ebbtide.targets.lake.catalog.model import Repository
 from ebbtide.targets.lake.catalog.partitions import branch_path, object_pattern
 from ebbtide.targets.lake.recycling import BIN_ROOT

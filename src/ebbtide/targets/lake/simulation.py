@@ -29,8 +29,7 @@ from ebbtide.engine.tables.antijoin import without
 from ebbtide.engine.tables.contracts import UPLOADS
 from ebbtide.engine.tables.digest import address_hash
 from ebbtide.storage.address import canonical, is_inside
-from ebbtide.storage.base import Store, StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import Store, StoreSpec, open_store
 from ebbtide.targets.lake.catalog.model import Commit, StagedRange
 from ebbtide.targets.lake.catalog.ranges import (
     COMMITTED,

@@ -19,7 +19,7 @@ from ebbtide.core.instant import NEVER, format_instant, format_second
 from ebbtide.core.recycling import items_of
 from ebbtide.engine.bins import Bin
 from ebbtide.storage.address import canonical
-from ebbtide.storage.base import ObjectInfo, Store
+from ebbtide.storage.store import ObjectInfo, Store
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.model import RetiredRepository
 from ebbtide.targets.lake.catalog.partitions import object_pattern

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ebbtide.storage.base import Store, StoreSpec
-from ebbtide.storage.owner_marker import MARKER
+from ebbtide.storage.namespace import MARKER
+from ebbtide.storage.store import Store, StoreSpec
 from ebbtide.targets.lake.catalog.ranges import COMMITTED, METARANGES
 
 

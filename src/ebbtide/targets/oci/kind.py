@@ -97,7 +97,7 @@ def image_records(workspace: Workspace) -> ImageRecords:
 
 def registry_shop(workspace: Workspace, target: str) -> RegistryShop:
     """Return what runs on a registry work with; one at an unknown name is asked who it is."""
-    from ebbtide.storage.loopback import LOCAL_ONLY, check_loopback
+    from ebbtide.storage.network import LOCAL_ONLY, check_loopback
     from ebbtide.targets.oci.base import RegistrySpec
     from ebbtide.targets.oci.client.address import LayoutPath, parse_address
     from ebbtide.targets.oci.purge.identity import owner_of

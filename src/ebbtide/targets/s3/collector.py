@@ -12,7 +12,7 @@ from ebbtide.engine.cluster_check import Reach, StoreReach
 from ebbtide.engine.collector import Collected, Collector, Identity, Policy, Run
 from ebbtide.engine.removed_table import RemovedTable
 from ebbtide.engine.restoring import check_not_restored_since
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import open_store
 from ebbtide.targets.s3.acting import BucketActor
 from ebbtide.targets.s3.actions.deleter import BucketDeleter
 from ebbtide.targets.s3.bin_place import BIN_ROOT

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ebbtide.storage.address import locate
-from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.rules.configuration import Configuration, Rule
 
 

@@ -14,9 +14,9 @@ from types import MappingProxyType
 
 from ebbtide.core.decision import Decision, HoldReason
 from ebbtide.core.instant import NEVER, format_second, from_micros
+from ebbtide.storage.s3_bucket import VersionedBucket
 from ebbtide.storage.s3_objects import NULL
-from ebbtide.storage.s3_version_pages import VersionRow
-from ebbtide.storage.s3_versions import VersionedBucket
+from ebbtide.storage.s3_versions import VersionRow
 from ebbtide.targets.s3.bin_place import BIN_ROOT
 from ebbtide.targets.s3.enclosed import enclosing
 from ebbtide.targets.s3.inventory.scope import needs_tags

@@ -10,7 +10,7 @@ from ebbtide.core.display import Block, Explanation, Table
 from ebbtide.core.errors import NotFound
 from ebbtide.core.instant import NEVER, format_instant, format_second
 from ebbtide.engine.removed_table import RemovedTable
-from ebbtide.storage.s3_versions import open_bucket
+from ebbtide.storage.s3_bucket import open_bucket
 from ebbtide.targets.s3.deeds import Deed, find_deeds
 from ebbtide.targets.s3.enclosed import Enclosed, enclosing
 from ebbtide.targets.s3.explaining import Explained, explain_key

@@ -18,7 +18,7 @@ from ebbtide.targets.s3.words import BUCKET as WORDS
 from ebbtide.targets.target import Option, Workspace
 
 if TYPE_CHECKING:
-    from ebbtide.storage.base import StoreSpec
+    from ebbtide.storage.store import StoreSpec
     from ebbtide.targets.s3.rulebook import BucketRules
     from ebbtide.targets.s3.shop import BucketShop
     from ebbtide.targets.s3.target import BucketTarget
@@ -98,7 +98,7 @@ def bucket_rules(workspace: Workspace) -> BucketRules:
 
 def bucket_shop(workspace: Workspace, bucket: str) -> BucketShop:
     """Return what runs on a bucket work with."""
-    from ebbtide.storage.base import StoreSpec
+    from ebbtide.storage.store import StoreSpec
     from ebbtide.targets.s3.shop import BucketShop
 
     settings, context = workspace.settings, workspace.context
@@ -117,7 +117,7 @@ def bucket_shop(workspace: Workspace, bucket: str) -> BucketShop:
 
 def _admitted(workspace: Workspace, spec: StoreSpec) -> StoreSpec:
     """Return a store as this root may open it; a rehearsal refuses here, and again where it is opened."""
-    from ebbtide.storage.loopback import LOCAL_ONLY, check_endpoint
+    from ebbtide.storage.network import LOCAL_ONLY, check_endpoint
 
     if not workspace.is_rehearsal or not spec.url.startswith("s3://"):
         return spec

@@ -17,7 +17,7 @@ from ebbtide.engine.removed_items import RemovedItems
 from ebbtide.engine.shares import Part
 from ebbtide.engine.spark.progress import OnProgress, no_progress, watch
 from ebbtide.engine.tables.contracts import STANDINGS
-from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.bin_place import BIN_ROOT
 from ebbtide.targets.s3.enclosed import left_out
 from ebbtide.targets.s3.evaluation.lookup import UPLOAD

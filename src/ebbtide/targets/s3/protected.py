@@ -12,9 +12,8 @@ from contextlib import suppress
 
 from ebbtide.core.errors import EbbtideError
 from ebbtide.storage.address import locate
-from ebbtide.storage.base import Store, StoreSpec
-from ebbtide.storage.opening import open_store
-from ebbtide.storage.owner_marker import MARKER, read_owner
+from ebbtide.storage.namespace import MARKER, read_owner
+from ebbtide.storage.store import Store, StoreSpec, open_store
 from ebbtide.targets.s3.bin_place import BIN_ROOT
 from ebbtide.targets.s3.inventory.scope import covering_prefixes, upload_prefixes
 from ebbtide.targets.s3.model import Protected

@@ -16,10 +16,9 @@ from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import EbbtideError, NotFound
 from ebbtide.core.instant import to_micros
 from ebbtide.engine.actor import Attempt
-from ebbtide.storage.base import DeleteResult, MoveRequest, Store, StoreSpec
-from ebbtide.storage.opening import open_store
-from ebbtide.storage.polite import polite_move
-from ebbtide.storage.s3_versions import open_bucket
+from ebbtide.storage.rate_limit import polite_move
+from ebbtide.storage.s3_bucket import open_bucket
+from ebbtide.storage.store import DeleteResult, MoveRequest, Store, StoreSpec, open_store
 from ebbtide.targets.s3.acting import BucketActor
 from ebbtide.targets.s3.actions.judging import RETIMED, same_moment
 from ebbtide.targets.s3.actions.planned import Planned, planned_items, versions_of

@@ -22,9 +22,8 @@ from ebbtide.engine.restoring import (
     to_addresses,
 )
 from ebbtide.state.locks import target_lock
-from ebbtide.storage.base import MoveRequest
-from ebbtide.storage.opening import open_store
-from ebbtide.storage.s3_versions import open_bucket
+from ebbtide.storage.s3_bucket import open_bucket
+from ebbtide.storage.store import MoveRequest, open_store
 from ebbtide.targets.s3.bin_place import BIN_ROOT
 from ebbtide.targets.s3.model import Versioning
 from ebbtide.targets.s3.shop import BucketShop

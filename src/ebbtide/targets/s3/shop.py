@@ -10,7 +10,7 @@ from pathlib import Path
 from ebbtide.core.instant import Clock
 from ebbtide.engine.collector import Context, Identity
 from ebbtide.state.runs import Ledger
-from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.rulebook import BucketRules
 from ebbtide.targets.s3.rules.configuration import Configuration
 from ebbtide.targets.s3.sources import Source, Sourced, sourced_rules

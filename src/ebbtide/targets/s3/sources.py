@@ -10,8 +10,8 @@ from enum import StrEnum
 from typing import Any
 
 from ebbtide.core.errors import BadInput, NotFound, SafetyStop
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.s3_versions import VersionedBucket, open_bucket
+from ebbtide.storage.s3_bucket import VersionedBucket, open_bucket
+from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.enclosed import Enclosed, enclosed_locations
 from ebbtide.targets.s3.model import Protected, Versioning
 from ebbtide.targets.s3.protected import known_lakes, lakes_around_rules, together

@@ -15,12 +15,11 @@ from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import EbbtideError
 from ebbtide.core.recycling import Label
 from ebbtide.engine.bins import Bin, BinItem
-from ebbtide.storage.base import DeleteResult, StoreSpec
-from ebbtide.storage.s3_copy import copy_to_key, has_same_bytes
+from ebbtide.storage.s3_bucket import open_bucket
+from ebbtide.storage.s3_copy import Sizes, copy_to_key, has_same_bytes
 from ebbtide.storage.s3_objects import About, Refusal, S3Object, S3Objects, open_objects
-from ebbtide.storage.s3_transfer import Sizes
-from ebbtide.storage.s3_version_pages import VersionRow
-from ebbtide.storage.s3_versions import open_bucket
+from ebbtide.storage.s3_versions import VersionRow
+from ebbtide.storage.store import DeleteResult, StoreSpec
 
 COPY, MARKER = "copy", "marker"
 VERSIONS = "versions"

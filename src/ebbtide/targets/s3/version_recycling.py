@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import EbbtideError
 from ebbtide.engine.actor import Attempt
-from ebbtide.storage.base import DeleteResult, StoreSpec
+from ebbtide.storage.store import DeleteResult, StoreSpec
 from ebbtide.targets.s3.acting import BucketActor
 from ebbtide.targets.s3.actions.planned import Planned, planned_items, versions_of
 from ebbtide.targets.s3.bin_place import BIN_ROOT, is_in_bin

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ebbtide.core.errors import BadInput
 from ebbtide.core.manifest import Manifest
 from ebbtide.core.words import OBJECTS, OBJECTS_WITH_BIN, Words
-from ebbtide.storage.resolution import overlap
+from ebbtide.storage.namespace import overlap
 from ebbtide.targets.kinds import owned_namespaces
 from ebbtide.targets.target import Workspace
 

@@ -25,8 +25,7 @@ from ebbtide.engine.collector import Collected, Collector, Context, Identity, Po
 from ebbtide.engine.expired_items import ExpiredItems
 from ebbtide.engine.layers import Layers
 from ebbtide.engine.tables.contracts import STANDINGS
-from ebbtide.storage.base import DeleteRequest, DeleteResult, MoveRequest, StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import DeleteRequest, DeleteResult, MoveRequest, StoreSpec, open_store
 from ebbtide.targets.target import Options
 
 POLICY, BIN = ".ebbtide-files.json", ".ebbtide-bin/"

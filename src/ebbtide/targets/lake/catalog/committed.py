@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from ebbtide.core.instant import from_micros
-from ebbtide.storage.base import Store
+from ebbtide.storage.store import Store
 from ebbtide.targets.lake.catalog.model import Entry, RangeInfo
 from ebbtide.targets.lake.catalog.names import after_prefix
 from ebbtide.targets.lake.catalog.ranges import COMMITTED, Table, read_metarange, read_range

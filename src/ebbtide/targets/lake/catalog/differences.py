@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.core.errors import Refused
-from ebbtide.storage.base import Store
+from ebbtide.storage.store import Store
 from ebbtide.targets.lake.catalog.model import RangeInfo
 from ebbtide.targets.lake.catalog.ranges import ENTRIES, Table
 from ebbtide.targets.lake.catalog.segments import CHANGES, Cursor, Segment, is_in, windows

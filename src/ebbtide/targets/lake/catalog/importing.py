@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from ebbtide.core.errors import BadInput, Refused
 from ebbtide.storage.address import canonical, is_full
-from ebbtide.storage.resolution import encloses
+from ebbtide.storage.namespace import encloses
 from ebbtide.targets.lake.catalog.model import Repository, RetiredRepository
 from ebbtide.targets.lake.catalog.names import MAX_KEY_BYTES
 from ebbtide.targets.lake.catalog.ranges import ENTRIES, METADATA, Table

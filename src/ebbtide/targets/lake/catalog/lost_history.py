@@ -24,7 +24,7 @@ from sqlalchemy import Connection, delete, func, insert, select
 
 from ebbtide.core.errors import HistoryLost, MetadataError, NotFound
 from ebbtide.core.instant import format_instant, to_micros
-from ebbtide.storage.base import DeleteRequest, Store
+from ebbtide.storage.store import DeleteRequest, Store
 from ebbtide.targets.lake.catalog import history, needs, provenance, reclaim, refs, schema
 from ebbtide.targets.lake.catalog.committed import Committed
 from ebbtide.targets.lake.catalog.model import Commit, Repository, Snapshot

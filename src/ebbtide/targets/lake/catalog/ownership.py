@@ -15,16 +15,16 @@ from functools import cached_property
 from sqlalchemy import Connection, select
 
 from ebbtide.core.errors import EbbtideError, ForeignNamespace, MetadataError, NotFound, Refused
-from ebbtide.storage.base import Store
-from ebbtide.storage.nested_owner import nested_owner
-from ebbtide.storage.owner_marker import (
+from ebbtide.storage.namespace import (
     Owner,
     claim,
     enclosing_owner,
+    nested_owner,
     read_owner,
     remove_owner,
     replace_owner,
 )
+from ebbtide.storage.store import Store
 from ebbtide.targets.lake.catalog import provenance, refs, retired, schema
 from ebbtide.targets.lake.catalog.lost_history import LostHistory, forget_record
 from ebbtide.targets.lake.catalog.model import Repository, RetiredRepository

@@ -13,8 +13,7 @@ from sqlalchemy import Connection
 
 from ebbtide.core.errors import BadInput, Refused
 from ebbtide.core.instant import Clock, system_clock
-from ebbtide.storage.base import Store, StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import Store, StoreSpec, open_store
 from ebbtide.targets.lake.catalog import gates, refs
 from ebbtide.targets.lake.catalog.committed import Committed
 from ebbtide.targets.lake.catalog.database import Database

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ebbtide.core.errors import MetadataError, NotFound
-from ebbtide.storage.base import Store
+from ebbtide.storage.store import Store
 from ebbtide.targets.lake.catalog.model import RangeInfo
 
 Table = Any

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from ebbtide.core.errors import LiveObjectMissing, NotFound, ObjectGone
 from ebbtide.storage.address import is_inside, locate
-from ebbtide.storage.base import Store
+from ebbtide.storage.store import Store
 from ebbtide.targets.lake.catalog import history, reclaim, refs, staging
 from ebbtide.targets.lake.catalog.committed import entries, optional_entries
 from ebbtide.targets.lake.catalog.differences import differences

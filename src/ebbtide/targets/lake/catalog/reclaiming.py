@@ -10,7 +10,7 @@ from sqlalchemy import Connection, select
 
 from ebbtide.core.errors import NotFound, Refused
 from ebbtide.core.instant import format_second
-from ebbtide.storage.base import DeleteResult, Store
+from ebbtide.storage.store import DeleteResult, Store
 from ebbtide.targets.lake.catalog import needs, reclaim, refs, retired, schema, tokens
 from ebbtide.targets.lake.catalog.needs import Imported
 from ebbtide.targets.lake.catalog.part import CatalogPart

@@ -10,8 +10,8 @@ from sqlalchemy import Connection, delete, insert, select
 from ebbtide.core.errors import AlreadyExists, EbbtideError, Refused
 from ebbtide.core.instant import to_micros
 from ebbtide.storage.address import canonical_namespace
-from ebbtide.storage.base import Store
-from ebbtide.storage.resolution import overlap, resolved_path
+from ebbtide.storage.namespace import overlap, resolved_path
+from ebbtide.storage.store import Store
 from ebbtide.targets.lake.catalog import gates, history, provenance, refs, retired, schema, staging, tokens
 from ebbtide.targets.lake.catalog.model import Commit, Repository, RetiredRepository
 from ebbtide.targets.lake.catalog.names import check_ref_name, check_repository_name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ebbtide.storage.base import Store
+from ebbtide.storage.store import Store
 from ebbtide.targets.lake.catalog import reclaim, retired
 from ebbtide.targets.lake.catalog.model import RetiredRepository
 from ebbtide.targets.lake.catalog.part import CatalogPart

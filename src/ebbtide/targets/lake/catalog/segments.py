@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.storage.base import Store
+from ebbtide.storage.store import Store
 from ebbtide.targets.lake.catalog.model import RangeInfo
 from ebbtide.targets.lake.catalog.ranges import COMMITTED, ENTRIES, Table, read_range
 

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from ebbtide.core.errors import NotFound, Refused
 from ebbtide.storage.address import canonical, is_inside
-from ebbtide.storage.resolution import encloses
+from ebbtide.storage.namespace import encloses
 from ebbtide.targets.lake.catalog import reclaim, refs, staging, tokens
 from ebbtide.targets.lake.catalog.importing import Neighbour, check_foreign
 from ebbtide.targets.lake.catalog.model import Entry, PhysicalAddress, Repository

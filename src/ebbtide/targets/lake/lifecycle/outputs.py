@@ -17,8 +17,7 @@ from pyspark.sql import DataFrame
 from ebbtide.core.errors import NotFound
 from ebbtide.core.instant import format_instant
 from ebbtide.core.manifest import Manifest, Tally
-from ebbtide.storage.base import Store, StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import Store, StoreSpec, open_store
 from ebbtide.targets.lake.lifecycle.policies import PolicyRow
 
 FOLDER = "_lakefs/retention/lc"

@@ -15,8 +15,7 @@ from pyspark.sql import functions as f
 from ebbtide.core.decision import HoldReason
 from ebbtide.core.errors import MetadataError
 from ebbtide.engine.tables.contracts import RANGES
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.lake.catalog.ranges import metarange_table
 from ebbtide.targets.lake.metadata.terms import Term
 from ebbtide.targets.lake.metadata.ties import Tie

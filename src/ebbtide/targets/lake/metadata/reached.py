@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import open_store
 from ebbtide.targets.lake.catalog.model import RangeInfo
 from ebbtide.targets.lake.catalog.ranges import read_metarange
 from ebbtide.targets.lake.metadata.terms import Term

@@ -20,8 +20,7 @@ from ebbtide.core.errors import MetadataError
 from ebbtide.engine.sealed import mark_used, read_sealed, write_sealed
 from ebbtide.engine.tables.digest import hash_addresses
 from ebbtide.storage.address import canonical_column
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.lake.catalog.model import RangeInfo
 from ebbtide.targets.lake.catalog.ranges import read_range
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ebbtide.core.decision import HoldReason
-from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.lake.catalog.model import Commit, Snapshot, StagedRange
 from ebbtide.targets.lake.catalog.ranges import COMMITTED, STAGED
 from ebbtide.targets.lake.metadata.reference_files import ReferenceFiles

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import EbbtideError
-from ebbtide.storage.base import DeleteRequest, DeleteResult, Store
-from ebbtide.storage.polite import polite_delete
+from ebbtide.storage.rate_limit import polite_delete
+from ebbtide.storage.store import DeleteRequest, DeleteResult, Store
 from ebbtide.targets.lake.catalog.partitions import object_pattern
 from ebbtide.targets.lake.catalog.reclaiming import ReclaimTarget
 

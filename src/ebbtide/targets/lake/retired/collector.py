@@ -19,7 +19,7 @@ from ebbtide.engine.apply import Applied
 from ebbtide.engine.cluster_check import Reach, StoreReach
 from ebbtide.engine.collector import Collected, Collector, Identity, Policy, Remarks, Run
 from ebbtide.engine.layout import OnStep
-from ebbtide.storage.resolution import overlap
+from ebbtide.storage.namespace import overlap
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.model import RetiredRepository
 from ebbtide.targets.lake.kind import SCHEME

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ebbtide.storage.base import Store
-from ebbtide.storage.owner_marker import MARKER
+from ebbtide.storage.namespace import MARKER
+from ebbtide.storage.store import Store
 from ebbtide.targets.lake.catalog.model import RetiredRepository
 from ebbtide.targets.lake.catalog.partitions import BRANCHES, repository_path
 from ebbtide.targets.lake.catalog.ranges import METADATA

@@ -22,7 +22,7 @@ from ebbtide.engine.layout import OnStep, RunFolder, no_step
 from ebbtide.engine.spark.progress import OnProgress, no_progress, watch
 from ebbtide.engine.tables.contracts import INVENTORY, STANDINGS
 from ebbtide.engine.tables.digest import address_hash
-from ebbtide.storage.base import Store
+from ebbtide.storage.store import Store
 from ebbtide.targets.lake.catalog.model import RetiredRepository
 from ebbtide.targets.lake.catalog.partitions import BRANCHES, repository_path
 from ebbtide.targets.lake.recycling import BIN_ROOT

@@ -24,8 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ebbtide.core.errors import NotFound
 from ebbtide.engine.tables.antijoin import without
 from ebbtide.engine.tables.contracts import LISTED
-from ebbtide.storage.base import Store, StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import Store, StoreSpec, open_store
 from ebbtide.targets.lake.catalog.model import RangeInfo
 from ebbtide.targets.lake.catalog.ranges import STAGED, read_metarange
 from ebbtide.targets.lake.metadata.reference_files import ReferenceFiles

@@ -18,8 +18,7 @@ from pyspark.sql import functions as f
 
 from ebbtide.engine.tables.contracts import LISTED
 from ebbtide.engine.tables.digest import hash_addresses
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.lake.catalog.model import Repository
 from ebbtide.targets.lake.catalog.partitions import object_pattern
 from ebbtide.targets.lake.inventory import inventory

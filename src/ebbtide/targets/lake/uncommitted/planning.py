@@ -20,7 +20,7 @@ from ebbtide.core.instant import to_micros
 from ebbtide.core.manifest import Manifest, Tally
 from ebbtide.engine.layout import RunFolder
 from ebbtide.engine.tables.contracts import REFERENCED
-from ebbtide.storage.base import Store
+from ebbtide.storage.store import Store
 from ebbtide.targets.lake.catalog.model import Snapshot
 from ebbtide.targets.lake.catalog.partitions import object_pattern
 from ebbtide.targets.lake.metadata.world import ONLY_WORLD, World

@@ -21,8 +21,7 @@ from pyspark.sql import functions as f
 
 from ebbtide.core.errors import LiveObjectMissing, NotFound
 from ebbtide.engine.tables.antijoin import without
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.lake.lifecycle.references import references
 from ebbtide.targets.lake.metadata.affected import note_affected
 from ebbtide.targets.lake.metadata.world import ONLY_WORLD, World

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ebbtide.core.errors import NotFound
-from ebbtide.storage.base import DeleteRequest, Store
+from ebbtide.storage.store import DeleteRequest, Store
 from ebbtide.targets.lake.catalog.partitions import PARTITION_LIFE, partition_began
 
 FORMAT = 1

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from ebbtide.core.errors import MetadataError, NotFound
-from ebbtide.storage.base import Store
+from ebbtide.storage.store import Store
 from ebbtide.targets.lake.catalog.model import Repository
 from ebbtide.targets.lake.catalog.names import path_safe
 from ebbtide.targets.lake.catalog.partitions import BRANCHES, branch_path, partition_began, repository_path

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from ebbtide.core.errors import BadInput
 from ebbtide.storage.address import locate
-from ebbtide.storage.loopback import names_loopback
+from ebbtide.storage.network import names_loopback
 from ebbtide.targets.oci.client.layout_index import MARKER
 from ebbtide.targets.oci.names import is_repository
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ebbtide.storage.fitness import check_fitness
+from ebbtide.storage.executor_proof import check_fitness
 from ebbtide.targets.oci.base import Registry, RegistrySpec
 from ebbtide.targets.oci.client.address import LayoutPath, parse_address
 from ebbtide.targets.oci.client.image_layout import ImageLayout

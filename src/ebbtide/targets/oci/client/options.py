@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ebbtide.core.errors import ConfigError
-from ebbtide.storage.backoff import Backoff
+from ebbtide.storage.rate_limit import Backoff
 
 _NUMBERS = {"timeout": 600, "patience": 3600, "retries": 50, "page": 10_000}
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from ebbtide.core.errors import BadInput, MetadataError, NotFound, Unsupported
-from ebbtide.storage.backoff import Backoff
-from ebbtide.storage.loopback import check_loopback
+from ebbtide.storage.network import check_loopback
+from ebbtide.storage.rate_limit import Backoff
 from ebbtide.targets.oci.base import Bytes, Capabilities, Descriptor, Manifest, RegistrySpec
 from ebbtide.targets.oci.client.address import RegistryUrl, parse_address
 from ebbtide.targets.oci.client.credential_files import find_credentials

@@ -16,9 +16,8 @@ from http.cookiejar import CookieJar, DefaultCookiePolicy
 import httpx
 
 from ebbtide.core.errors import MetadataError, SlowDown, StoreError
-from ebbtide.storage.backoff import Backoff
-from ebbtide.storage.first_contact import check_answers
-from ebbtide.storage.loopback import check_loopback
+from ebbtide.storage.network import check_answers, check_loopback
+from ebbtide.storage.rate_limit import Backoff
 from ebbtide.targets.oci.base import Bytes
 from ebbtide.targets.oci.client.authorization import Authorization, FindCredentials, Scopes
 from ebbtide.targets.oci.client.failures import BROKEN, BUSY, NEVER_SENT, broken, fail, wanted_wait

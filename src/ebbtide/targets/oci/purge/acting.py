@@ -28,7 +28,7 @@ from ebbtide.core.errors import (
 )
 from ebbtide.core.instant import format_instant
 from ebbtide.engine.actor import Attempt, settle
-from ebbtide.storage.base import DeleteResult
+from ebbtide.storage.store import DeleteResult
 from ebbtide.targets.oci.base import Registry, RegistrySpec
 from ebbtide.targets.oci.client.opening import open_registry
 from ebbtide.targets.oci.client.untagging import untag

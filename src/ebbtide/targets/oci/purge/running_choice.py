@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from ebbtide.core.instant import Clock
 from ebbtide.state.actors import current_user
-from ebbtide.storage.loopback import check_loopback
+from ebbtide.storage.network import check_loopback
 from ebbtide.targets.oci.model import Running
 from ebbtide.targets.oci.purge.shop import RegistryShop
 from ebbtide.targets.oci.records.model import Role

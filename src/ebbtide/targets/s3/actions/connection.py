@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ebbtide.storage.backoff import Backoff
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.s3_versions import VersionedBucket, open_bucket
+from ebbtide.storage.rate_limit import Backoff
+from ebbtide.storage.s3_bucket import VersionedBucket, open_bucket
+from ebbtide.storage.store import StoreSpec
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

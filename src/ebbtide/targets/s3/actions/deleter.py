@@ -12,10 +12,9 @@ from typing import Any
 from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import EbbtideError
 from ebbtide.engine.actor import Attempt
-from ebbtide.storage.base import DeleteResult, StoreSpec
-from ebbtide.storage.keys import key_problem
-from ebbtide.storage.polite import in_turns, prefix_of
-from ebbtide.storage.s3_versions import open_bucket
+from ebbtide.storage.rate_limit import in_turns, prefix_of
+from ebbtide.storage.s3_bucket import open_bucket
+from ebbtide.storage.store import DeleteResult, StoreSpec, key_problem
 from ebbtide.targets.s3.actions.connection import connection_to
 from ebbtide.targets.s3.actions.looking import WIDEST, groups_of
 from ebbtide.targets.s3.actions.planned import NULL, Planned, planned_items, versions_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ebbtide.core.decision import Outcome
-from ebbtide.storage.base import DeleteResult
-from ebbtide.storage.s3_version_pages import VersionRow
+from ebbtide.storage.s3_versions import VersionRow
+from ebbtide.storage.store import DeleteResult
 from ebbtide.targets.s3.actions.planned import Planned
 from ebbtide.targets.s3.model import Action
 

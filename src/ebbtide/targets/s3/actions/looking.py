@@ -16,8 +16,8 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 
 from ebbtide.core.errors import EbbtideError, StoreError
-from ebbtide.storage.s3_groups import newest_first
-from ebbtide.storage.s3_version_pages import MOST, Question, VersionPage, VersionRow, nonsense, one_page
+from ebbtide.storage.s3_listing import untrusted_listing
+from ebbtide.storage.s3_versions import MOST, Question, VersionPage, VersionRow, newest_first, one_page
 from ebbtide.targets.s3.actions.connection import Connection
 
 WIDEST = MOST // 2
@@ -133,9 +133,11 @@ class Looker:
         connection = self._connection
         page = one_page(connection.client, asked, connection.backoff, after=after, version=version)
         if page.truncated and not page.rows and not page.folders:
-            raise nonsense(connection.bucket, "that there is more, but not where")
+            raise untrusted_listing(connection.bucket, "that there is more, but not where")
         if connection.ordered and any(one.key > two.key for one, two in pairwise(page.rows)):
-            raise nonsense(connection.bucket, "keys out of order; open it with the option ordered=no")
+            raise untrusted_listing(
+                connection.bucket, "keys out of order; open it with the option ordered=no"
+            )
         return page
 
     def _learn(self, *, wide: bool) -> None:

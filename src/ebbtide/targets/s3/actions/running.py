@@ -11,10 +11,10 @@ from threading import Lock
 from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import EbbtideError
 from ebbtide.engine.actor import settle
-from ebbtide.storage.base import DeleteResult
-from ebbtide.storage.polite import Pace
+from ebbtide.storage.rate_limit import Pace
 from ebbtide.storage.s3_client import BUSY, CHANGED
-from ebbtide.storage.s3_delete import result_of
+from ebbtide.storage.s3_objects import result_of
+from ebbtide.storage.store import DeleteResult
 from ebbtide.targets.s3.actions.connection import Connection
 from ebbtide.targets.s3.actions.judging import judge
 from ebbtide.targets.s3.actions.looking import Looker, Seen

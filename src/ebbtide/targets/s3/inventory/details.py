@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ebbtide.storage.s3_versions import LockState, VersionedBucket
+from ebbtide.storage.s3_bucket import LockState, VersionedBucket
 from ebbtide.targets.s3.inventory.scope import Match
 
 T = TypeVar("T")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.opening import open_store
-from ebbtide.storage.owner_marker import MARKER
+from ebbtide.storage.namespace import MARKER
+from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.s3.evaluation.lookup import VERSION
 from ebbtide.targets.s3.model import Protected
 from ebbtide.targets.s3.protected import marked_lake

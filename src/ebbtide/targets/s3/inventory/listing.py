@@ -25,9 +25,9 @@ from ebbtide.engine.spark.failures import own_errors
 from ebbtide.engine.spark.progress import OnProgress, no_progress
 from ebbtide.engine.tables.contracts import VERSIONS
 from ebbtide.engine.tables.row_counts import record_counts
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.s3_version_pages import MOST
-from ebbtide.storage.s3_versions import VersionedBucket, open_bucket, version_batch
+from ebbtide.storage.s3_bucket import VersionedBucket, open_bucket, version_batch
+from ebbtide.storage.s3_versions import MOST
+from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.inventory.details import Details, described, described_uploads
 from ebbtide.targets.s3.inventory.files import RangeFile, finished_ranges, rows_of
 from ebbtide.targets.s3.inventory.ranges import Range, around, missing, rest_of, split

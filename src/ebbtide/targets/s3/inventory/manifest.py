@@ -12,8 +12,7 @@ from typing import Any
 
 from ebbtide.core.errors import AddressError, MetadataError, NotFound
 from ebbtide.storage.address import Place, is_full, locate
-from ebbtide.storage.base import StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.store import StoreSpec, open_store
 
 _FORMATS = ("CSV", "Parquet", "ORC")
 _CHUNK = 1 << 20

@@ -11,10 +11,9 @@ from typing import Any
 
 from ebbtide.core.decision import Outcome
 from ebbtide.engine.layout import OnStep
-from ebbtide.storage.base import DeleteResult
-from ebbtide.storage.s3_copy import redirection
+from ebbtide.storage.s3_copy import PartWriter, Sizes, copied_parts, copy_source, redirection
 from ebbtide.storage.s3_objects import NULL, About, Refusal, S3Object, S3Objects
-from ebbtide.storage.s3_transfer import PartWriter, Sizes, copied_parts, copy_source
+from ebbtide.storage.store import DeleteResult
 from ebbtide.targets.s3.model import Versioning
 from ebbtide.targets.s3.transition.originals import Item, Originals
 

@@ -12,10 +12,9 @@ from typing import Any
 
 from ebbtide.core.errors import NotFound, StoreError
 from ebbtide.storage.address import locate
-from ebbtide.storage.base import DeleteRequest, StoreSpec
-from ebbtide.storage.opening import open_store
+from ebbtide.storage.s3_copy import CopyProof, Sizes
 from ebbtide.storage.s3_objects import S3Objects
-from ebbtide.storage.s3_transfer import Proof, Sizes
+from ebbtide.storage.store import DeleteRequest, StoreSpec, open_store
 from ebbtide.targets.s3.transition.naming import ABOUT
 from ebbtide.targets.s3.transition.places import Held, Original, Taken, about, escaped
 
@@ -51,7 +50,7 @@ class FolderPlace:
             return None
         return Held(name, info.size, info.etag or "", str(self._about(name).get("mark", "")))
 
-    def fill(self, name: str, original: Original) -> Proof:
+    def fill(self, name: str, original: Original) -> CopyProof:
         """
         Stream into a temporary file, and give it its name when all of it is on the disk.
 
@@ -71,7 +70,7 @@ class FolderPlace:
             self._appear(fresh, name)
         finally:
             fresh.unlink(missing_ok=True)
-        return Proof(sha256=total.hexdigest())
+        return CopyProof(sha256=total.hexdigest())
 
     def digest(self, held: Held) -> str:
         """Read the file back."""

@@ -20,10 +20,9 @@ from ebbtide.core.errors import EbbtideError
 from ebbtide.core.instant import from_micros, system_clock, to_micros
 from ebbtide.engine.actor import Attempt
 from ebbtide.engine.layout import OnStep, no_step
-from ebbtide.storage.base import DeleteResult, StoreSpec
-from ebbtide.storage.keys import key_problem
+from ebbtide.storage.s3_copy import Sizes
 from ebbtide.storage.s3_objects import NULL, open_objects
-from ebbtide.storage.s3_transfer import Sizes
+from ebbtide.storage.store import DeleteResult, StoreSpec, key_problem
 from ebbtide.targets.s3.model import Versioning
 from ebbtide.targets.s3.transition.classes import change_class
 from ebbtide.targets.s3.transition.moves import Moves

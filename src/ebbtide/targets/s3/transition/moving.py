@@ -16,9 +16,9 @@ from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import EbbtideError
 from ebbtide.core.instant import format_instant
 from ebbtide.engine.layout import OnStep
-from ebbtide.storage.base import DeleteResult
+from ebbtide.storage.s3_copy import CopyProof, Sizes, simple
 from ebbtide.storage.s3_objects import S3Object
-from ebbtide.storage.s3_transfer import Proof, Sizes, simple
+from ebbtide.storage.store import DeleteResult
 from ebbtide.targets.s3.transition.moves import Move, Moves, Stage, others_hold, others_withdrew, standing
 from ebbtide.targets.s3.transition.naming import Identity, target_name
 from ebbtide.targets.s3.transition.originals import Item, Originals, Standing
@@ -32,7 +32,7 @@ class Copy:
     """A copy at a location, and what must be true of it."""
 
     name: str
-    proof: Proof
+    proof: CopyProof
     ours: bool
     """This attempt made it, so it may remove it again."""
     held: Held | None = None
@@ -94,9 +94,9 @@ class Journey:
             return f"{self.place.url(name)} was taken and is free again"
         if held.mark != original.mark:
             return f"{self.place.url(name)} holds something else, which is not overwritten"
-        return Copy(name, Proof(etag=simple(original.found.etag)), ours=False)
+        return Copy(name, CopyProof(etag=simple(original.found.etag)), ours=False)
 
-    def _is_whole(self, held: Held, proof: Proof, original: Original) -> bool:
+    def _is_whole(self, held: Held, proof: CopyProof, original: Original) -> bool:
         """Prove that the copy has the original's bytes: by the store's checksum, or by reading it back."""
         found = original.found
         if held.size != found.size or held.mark != original.mark:

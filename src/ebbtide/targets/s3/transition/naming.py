@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from urllib.parse import quote
 
-from ebbtide.storage.keys import key_problem
+from ebbtide.storage.store import key_problem
 
 HASHED = "_hashed"
 ABOUT = "_about"

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from ebbtide.core.decision import Outcome
 from ebbtide.engine.layout import OnStep
-from ebbtide.storage.base import DeleteResult
 from ebbtide.storage.s3_objects import NULL, Refusal, S3Object, S3Objects
+from ebbtide.storage.store import DeleteResult
 from ebbtide.targets.s3.model import Versioning
 
 HIDDEN = "hidden"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ebbtide.core.errors import StoreError
-from ebbtide.storage.base import StoreSpec
+from ebbtide.storage.s3_copy import CopyProof, Sizes, copy_on_server, copy_through_here
 from ebbtide.storage.s3_objects import About, Refusal, S3Object, S3Objects, open_objects
-from ebbtide.storage.s3_transfer import Proof, Sizes, copy_on_server, copy_through_here
+from ebbtide.storage.store import StoreSpec
 
 MARK = "ebbtide-source"
 """The user metadata by which a copy is known again."""
@@ -55,7 +55,7 @@ class Place(Protocol):
     def find(self, name: str) -> Held | None:
         """Look what is under a name."""
 
-    def fill(self, name: str, original: Original) -> Proof:
+    def fill(self, name: str, original: Original) -> CopyProof:
         """Copy the original to a free name; Taken if it is none."""
 
     def digest(self, held: Held) -> str:
@@ -108,7 +108,7 @@ class S3Place:
             return None
         return Held(name, found.size, found.etag, found.metadata.get(MARK, ""), found.version)
 
-    def fill(self, name: str, original: Original) -> Proof:
+    def fill(self, name: str, original: Original) -> CopyProof:
         """Copy on the server if it is the same one, else through this process."""
         source, found = original.objects, original.found
         same = source.server == self.objects.server

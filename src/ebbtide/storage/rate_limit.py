@@ -1,16 +1,36 @@
-"""Polite deletes: spread over prefixes, with a token bucket for each, so that readers do not feel them."""
+"""Rate limits: a token bucket per prefix for deletes and moves, and back-off when a store is busy."""
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import TypeVar
 
 from ebbtide.core.errors import BadInput
-from ebbtide.storage.base import DeleteRequest, DeleteResult, MoveRequest, Store
+from ebbtide.storage.store import DeleteRequest, DeleteResult, MoveRequest, Store
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """Exponential back-off with full jitter: random waits keep many executors from asking in step."""
+
+    tries: int = 6
+    first: float = 0.2
+    longest: float = 10.0
+    sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
+    draw: Callable[[float, float], float] = field(default=random.uniform, repr=False)
+
+    def attempts(self) -> Iterator[int]:
+        """Count the tries and wait before each but the first."""
+        for attempt in range(self.tries):
+            if attempt:
+                self.sleep(self.draw(0.0, min(self.longest, self.first * 2 ** (attempt - 1))))
+            yield attempt
+
 
 T = TypeVar("T")
 

@@ -1,5 +1,5 @@
 """
-The store protocol: the few things that Ebbtide asks of an object store.
+The store protocol, the keys that a store accepts, and opening a store from its URL.
 
 A store is rooted: it knows one prefix (a folder, or ``s3://bucket/prefix``) and every key is relative to
 it, with ``/`` between parts. Stores are opened from a URL on the driver and again on each executor, so
@@ -8,12 +8,17 @@ what crosses between them is the picklable :class:`StoreSpec`, never an open con
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from os import getpid
+from threading import Lock
 from typing import Any, Protocol, runtime_checkable
 
 from ebbtide.core.decision import Outcome
+from ebbtide.core.errors import AddressError, BadInput, MetadataError, NotFound
+from ebbtide.storage.executor_proof import check_fitness
 
 RecordBatch = Any
 """A pyarrow.RecordBatch with the columns of :data:`LISTING_COLUMNS`; pyarrow ships no types."""
@@ -138,3 +143,101 @@ class Store(Protocol):
         Whatever is interrupted, the content is under one of the two keys or under both, and the same call
         goes on from there. Failures are results, as of a delete.
         """
+
+
+def key_problem(key: str) -> str:
+    """
+    Say why a key is not safe to send to a store, or nothing if it is.
+
+    Web servers and file systems resolve ``.`` and ``..``, so such a key may reach another object than
+    the one it names.
+    """
+    if not key:
+        return "the key is empty"
+    if "\0" in key:
+        return "the key has a NUL character"
+    if not key.isascii() and any("\ud800" <= c <= "\udfff" for c in key):
+        return "the key is no valid unicode"
+    parts = key.split("/")
+    return "the key has a '.' or '..' part" if "." in parts or ".." in parts else ""
+
+
+def check_key(key: str) -> None:
+    """Raise AddressError for a key that must not be sent to a store."""
+    problem = key_problem(key)
+    if problem:
+        raise AddressError(
+            f"{key!r} is no usable key",
+            why=problem,
+            fix="name the object as the listing names it",
+        )
+
+
+def check_folder(prefix: str) -> None:
+    """Raise BadInput for a prefix that names no whole folder: names are cut off at its end."""
+    if prefix and not prefix.endswith("/"):
+        raise BadInput(
+            f"{prefix!r} is no folder",
+            why="the children of a folder are named from its last slash on",
+            fix=f"write {prefix + '/'!r}, or nothing for the root",
+        )
+
+
+_Key = tuple[int, str, tuple[tuple[str, str], ...]]
+_opened: dict[_Key, Store] = {}
+_seen: set[tuple[_Key, str]] = set()
+_lock = Lock()
+
+
+def open_store(spec: StoreSpec | str) -> Store:
+    """
+    Open the store at a URL or a folder, or give back the one that this process has open already.
+
+    A witness that is not seen stops whoever opens the store: it is not the one that was meant, or another
+    disk, and would look empty.
+    """
+    if isinstance(spec, str):
+        spec = StoreSpec(spec)
+    from ebbtide.storage.address import locate  # noqa: PLC0415 (pyarrow takes a while to load)
+
+    url = locate(spec.url).url
+    # The process is part of the key: Spark forks its workers, and a forked child must not share sockets.
+    key = (getpid(), url, tuple(sorted(spec.options.items())))
+    with _lock:
+        if key not in _opened:
+            check_fitness()
+            _opened[key] = _open(StoreSpec(url, dict(spec.options)))
+        store = _opened[key]
+    if spec.witness and (key, spec.witness) not in _seen:
+        _check_witness(store, spec.witness)
+        _seen.add((key, spec.witness))
+    return store
+
+
+def _check_witness(store: Store, witness: str) -> None:
+    try:
+        store.stat(witness)
+    except NotFound:
+        raise MetadataError(
+            f"{socket.gethostname()} does not see {witness} in {store.spec.url}",
+            why="the driver sees it there: this host has another disk under that path, or another store",
+            fix="mount the folder at the same path on every host",
+        ) from None
+
+
+def _open(spec: StoreSpec) -> Store:
+    """Import the store's own library only when it is wanted: boto3 takes a while to load."""
+    scheme = spec.url.split(":", 1)[0]
+    if scheme == "file":
+        from ebbtide.storage.local import LocalStore  # noqa: PLC0415 (see above)
+
+        return LocalStore(spec)
+    if scheme == "s3":
+        from ebbtide.storage.s3 import S3Store  # noqa: PLC0415 (see above)
+
+        return S3Store(spec)
+    raise BadInput(
+        f"{scheme}:// is not supported yet",
+        why="Ebbtide can read such addresses but not open such stores",
+        fix="use s3:// (many stores speak S3 too) or a folder",
+    )

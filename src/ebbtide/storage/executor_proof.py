@@ -21,7 +21,7 @@ _UNFIT = "EBBTIDE_EXECUTOR_UNFIT"
 
 
 @dataclass(frozen=True)
-class Proof:
+class ExecutorProof:
     """What an executor must find."""
 
     file: str
@@ -37,10 +37,10 @@ def note_unfitness(build: str) -> None:
     """Compare the proof in the environment with what is here; without one nothing was asked."""
     text = os.environ.get(PROOF)
     if text:
-        os.environ[_UNFIT] = _unfitness(Proof(**json.loads(text)), build)
+        os.environ[_UNFIT] = _unfitness(ExecutorProof(**json.loads(text)), build)
 
 
-def _unfitness(proof: Proof, build: str) -> str:
+def _unfitness(proof: ExecutorProof, build: str) -> str:
     try:
         seen = Path(proof.file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
