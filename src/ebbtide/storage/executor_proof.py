@@ -1,9 +1,9 @@
 """
-Whether this process may take part in a run: what Python on an executor found out when it started.
+The proof that an executor shares the state root and the build of the driver.
 
-The driver puts a proof into the environment of its executors: a file below the state root, what it says, and
+The driver puts a proof into the environment of its executors: a file below the state root, its content, and
 the build of Ebbtide. Spark's daemon for Python compares it once (`note_unfitness`), and its workers inherit
-what it found. So an executor that joined after the others were checked opens no store.
+the result. So an executor that joins after the others were checked cannot open a store without it.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ _UNFIT = "EBBTIDE_EXECUTOR_UNFIT"
 
 @dataclass(frozen=True)
 class ExecutorProof:
-    """What an executor must find."""
+    """The file content and the build that an executor must find."""
 
     file: str
     nonce: str
     build: str
 
     def to_text(self) -> str:
-        """Write it for the environment."""
+        """Return the value of the environment variable."""
         return json.dumps(asdict(self), sort_keys=True)
 
 
 def note_unfitness(build: str) -> None:
-    """Compare the proof in the environment with what is here; without one nothing was asked."""
+    """Compare the proof in the environment with this host, and keep the result for forked workers."""
     text = os.environ.get(PROOF)
     if text:
         os.environ[_UNFIT] = _unfitness(ExecutorProof(**json.loads(text)), build)
@@ -53,10 +53,10 @@ def _unfitness(proof: ExecutorProof, build: str) -> str:
 
 
 def check_fitness() -> None:
-    """Stop on an executor that does not share the state root or the build of the driver."""
+    """Raise ExecutorUnfit on an executor without the state root or the build of the driver."""
     if found := os.environ.get(_UNFIT):
         raise ExecutorUnfit(
             found,
-            why="what it reads and writes would not be what the driver takes it for",
+            why="it would read and write other files, or other formats, than the driver expects",
             fix="mount the same 'root' at the same path and install the same Ebbtide on every host",
         )

@@ -70,16 +70,16 @@ class LocalStore:
 
     def children(self, prefix: str) -> Iterator[str]:
         """
-        Stream the names in one folder; what stops a listing stops this too.
+        Stream the names in one folder; it raises for the same reasons as a listing.
 
-        An empty folder is none. One that holds nothing but empty folders is given all the same: to know
-        better takes a walk, and none of our deletes leaves one behind.
+        Empty folders are left out. A folder with nothing but empty folders is included: finding out takes a
+        walk, and none of our deletes leaves one behind.
         """
         check_folder(prefix)
         yield from children(self._root, prefix)
 
     def stat(self, key: str) -> ObjectInfo:
-        """Describe one file; a folder is no object."""
+        """Describe one file; a folder is not an object."""
         path = self._path(key)
         with _translated(key):
             return _describe(key, _regular(path, os.lstat(path)))
@@ -93,7 +93,7 @@ class LocalStore:
                 return file.read()
 
     def write(self, key: str, data: bytes, *, unknown: bool = False) -> ObjectInfo:
-        """Write to a temporary file and move it into place; an unknown key is written where it belongs."""
+        """Write to a temporary file and move it into place; an unknown key is written in place."""
         if not unknown:
             return self._put(key, lambda temporary: self._fill(temporary, data))
         path = self._path(key)
@@ -123,7 +123,7 @@ class LocalStore:
         return True
 
     def _fill(self, path: str, data: bytes) -> None:
-        """Write a file that must not be there yet; what could not be written whole is removed."""
+        """Write a file that must not exist yet; a partly written file is removed."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
             _write_all(descriptor, data)
@@ -136,14 +136,14 @@ class LocalStore:
             os.close(descriptor)
 
     def copy(self, source: str, target: str) -> None:
-        """Copy the bytes of one file; never a hard link, whose two names would share later changes."""
+        """Copy the bytes of one file; never by a hard link, whose two names would share later changes."""
         path = self._path(source)
         with _translated(source):
             _regular(path, os.lstat(path))
         self._put(target, lambda temporary: shutil.copyfile(path, temporary), source)
 
     def delete(self, requests: Sequence[DeleteRequest]) -> Sequence[DeleteResult]:
-        """Unlink each file; a missing root raises, because a disk that is not mounted deletes nothing."""
+        """Unlink each file; a missing root raises, because the disk may not be mounted."""
         if not os.path.isdir(self._root):
             raise NotFound(f"there is no folder {self._root!r}", fix="check that it is mounted")
         return [self._delete_one(request) for request in requests]
@@ -164,7 +164,7 @@ class LocalStore:
         return path
 
     def _check_folder(self, key: str, folder: str) -> None:
-        """Refuse a folder that is reached through a link; one look a second is enough."""
+        """Refuse a folder that is reached through a link; it is checked at most once per second."""
         now = time.monotonic()
         if self._checked.get(folder, 0.0) > now:
             return
@@ -195,13 +195,13 @@ class LocalStore:
         return _describe(key, info)
 
     def _temporary_name(self) -> str:
-        """Name a file that nobody else uses, on the same disk, so that a rename is atomic."""
+        """Return an unused file name on the same disk, so that a rename is atomic."""
         if not os.access(self._temporary, os.W_OK):
             os.makedirs(self._temporary, exist_ok=True)
         return f"{self._temporary}/{os.urandom(16).hex()}"
 
     def _delete_one(self, request: DeleteRequest) -> DeleteResult:
-        """Delete one file and put whatever happens into its result."""
+        """Delete one file and return what happened."""
         key = request.key
         try:
             path = self._path(key)
@@ -217,7 +217,7 @@ class LocalStore:
         return DeleteResult(key, outcome, reason)
 
     def _move_one(self, request: MoveRequest) -> DeleteResult:
-        """Rename one file and put whatever happens into its result."""
+        """Rename one file and return what happened."""
         key = request.source
         try:
             source, target = self._path(key), self._path(request.target)
@@ -229,7 +229,7 @@ class LocalStore:
         return DeleteResult(key, outcome, reason)
 
     def _rename(self, source: str, target: str, etag: str | None) -> tuple[Outcome, str]:
-        """Link the new name, then unlink the old: who is killed in between leaves one file with two names."""
+        """Link the new name, then unlink the old: a kill in between leaves one file with two names."""
         found = _stat_or_none(source)
         if found is None or stat.S_ISDIR(found.st_mode):
             held = _stat_or_none(target)
@@ -252,7 +252,7 @@ class LocalStore:
         return Outcome.DELETED, ""
 
     def _remove(self, path: str, etag: str | None) -> tuple[Outcome, str]:
-        """Unlink a regular file; a folder is no object, and a link is not touched."""
+        """Unlink a regular file; a folder is not an object, and a link is not touched."""
         found = os.lstat(path)
         if stat.S_ISDIR(found.st_mode):
             return Outcome.ABSENT, ""
@@ -267,8 +267,8 @@ class LocalStore:
         """
         Move the file aside, look again, and only then unlink it.
 
-        Between a look and an unlink a writer may put new content under the name; what was moved aside can
-        be looked at without that danger, and put back if it is not what it should be.
+        Between a check and an unlink a writer may put new content under the name. A file that was moved aside
+        can be checked without that danger, and put back if its content is different.
         """
         if _etag(found) != etag:
             return Outcome.CHANGED, "the content is another than was listed"
@@ -277,13 +277,13 @@ class LocalStore:
         if _etag(os.lstat(aside)) == etag:
             os.unlink(aside)
             return Outcome.DELETED, ""
-        with contextlib.suppress(FileExistsError):  # a newer content has taken the name: that one counts
+        with contextlib.suppress(FileExistsError):  # newer content has taken the name: keep that one
             _into_place(path, lambda: os.link(aside, path))
         os.unlink(aside)
         return Outcome.CHANGED, "the content was replaced during the delete"
 
     def _tidy(self, path: str) -> None:
-        """Remove the folders that a delete left empty; rmdir refuses by itself where a writer came first."""
+        """Remove the folders that a delete left empty; rmdir refuses if a writer came first."""
         parent = os.path.dirname(path)
         with contextlib.suppress(OSError):
             while parent != self._root:
@@ -292,7 +292,7 @@ class LocalStore:
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    """Write everything; one call may write less, and never more than two gigabytes."""
+    """Write everything; one call may write less, and at most two gigabytes."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
@@ -300,10 +300,10 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 def _appear(temporary: str, path: str) -> None:
     """
-    Give a finished file its name, atomically.
+    Give a complete file its name, atomically.
 
-    A new name is linked, which is several times faster than a rename between folders; a name that is
-    taken, or a disk without links, needs the rename.
+    A new name is linked, which is several times faster than a rename between folders; an existing name, or a
+    disk without links, needs the rename.
     """
     try:
         os.link(temporary, path)
@@ -317,10 +317,10 @@ def _appear(temporary: str, path: str) -> None:
 
 def _link_new(source: str, target: str) -> None:
     """
-    Give a file another name that must be free, and take the old one from it.
+    Rename a file to a name that must be free.
 
-    A link fails where the name is taken, which a rename does not. On a disk without links the name is looked
-    for first: nobody but a run that holds the target's lock writes to such names.
+    A link fails if the name is taken, a rename does not. On a disk without links the name is checked first:
+    only a run that holds the target's lock writes to such names.
     """
     try:
         os.link(source, target)
@@ -341,7 +341,7 @@ def _link_new(source: str, target: str) -> None:
 
 
 def _are_same(one: str, other: str) -> bool:
-    """Tell whether two names have the same content: they are one file, or equal to the last byte."""
+    """Return True if two names are one file, or two files with equal bytes."""
     found, held = os.lstat(one), _stat_or_none(other)
     if held is None or not stat.S_ISREG(held.st_mode) or found.st_size != held.st_size:
         return False
@@ -357,9 +357,9 @@ def _stat_or_none(path: str) -> os.stat_result | None:
 
 def _into_place(path: str, move: Callable[[], None]) -> None:
     """
-    Move the file in, and make the folder where there is none, again if a delete removes it in between.
+    Move the file in, and create its folder if needed, again if a delete removes it in between.
 
-    makedirs says "exists" also of a folder that vanished while it looked, so that too is tried again.
+    makedirs also says "exists" for a folder that vanished while it looked, so that is retried too.
     """
     for left in reversed(range(_TRIES)):
         try:
@@ -376,12 +376,12 @@ def _into_place(path: str, move: Callable[[], None]) -> None:
 
 
 def _etag(info: os.stat_result) -> str:
-    """Make a tag that every write changes: a rename brings another inode."""
+    """Return a tag that every write changes, because a rename brings another inode."""
     return _ETAG % (info.st_mtime_ns, info.st_size, info.st_ino)
 
 
 def _batches(files: Files) -> Iterator[RecordBatch]:
-    """Cut files into batches of a listing."""
+    """Split files into batches of a listing."""
     for start in range(0, len(files), _ROWS):
         some = files.between(start, start + _ROWS)
         tags = zip(some.times.tolist(), some.sizes.tolist(), some.inodes.tolist(), strict=True)
@@ -389,12 +389,12 @@ def _batches(files: Files) -> Iterator[RecordBatch]:
 
 
 def _describe(key: str, info: os.stat_result) -> ObjectInfo:
-    """Say what the disk knows of a file."""
+    """Describe a file from its stat."""
     return ObjectInfo(key, info.st_size, from_micros(info.st_mtime_ns // 1000), _etag(info))
 
 
 def _regular(path: str, info: os.stat_result) -> os.stat_result:
-    """Pass regular files alone; a folder is as good as nothing."""
+    """Return the stat of a regular file; raise for a folder, a link or a special file."""
     if stat.S_ISDIR(info.st_mode):
         raise FileNotFoundError
     if not stat.S_ISREG(info.st_mode):
@@ -408,7 +408,7 @@ def _regular(path: str, info: os.stat_result) -> os.stat_result:
 
 @contextlib.contextmanager
 def _translated(key: str, clash: StoreError | None = None) -> Iterator[None]:
-    """Turn the system's errors into ours, without the paths of temporary files."""
+    """Turn errors of the system into Ebbtide errors, without the paths of temporary files."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError, FileExistsError, IsADirectoryError):

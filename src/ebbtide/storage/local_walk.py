@@ -15,12 +15,12 @@ import numpy as np
 from ebbtide.core.errors import NotFound, StoreError, UnsafeEntry
 
 TEMPORARY = ".ebbtide-tmp"
-"""The folder at the root for half-written objects: no part of the store, so never listed."""
+"""The folder at the root for half-written objects: not part of the store, so never listed."""
 
 
 @dataclass(frozen=True)
 class Files:
-    """Files in key order, as columns: a folder may hold very many, and a tuple for each is slow."""
+    """Files in key order, as columns: a folder may hold millions, and a tuple per file is slow."""
 
     keys: list[str]
     sizes: Any
@@ -33,13 +33,13 @@ class Files:
         return len(self.keys)
 
     def between(self, start: int, end: int) -> Files:
-        """Give those from one position up to another."""
+        """Return the files from one position up to another."""
         some = slice(start, end)
         return Files(self.keys[some], self.sizes[some], self.times[some], self.inodes[some])
 
     @staticmethod
     def joined(runs: Sequence[Files]) -> Files:
-        """Put runs behind each other."""
+        """Concatenate runs."""
         return Files(
             [key for run in runs for key in run.keys],
             *(np.concatenate([getattr(run, name) for run in runs]) for name in ("sizes", "times", "inodes")),
@@ -60,7 +60,7 @@ def walk(root: str, prefix: str, start_after: str) -> Iterator[Files]:
 
 
 def children(root: str, folder: str) -> Iterator[str]:
-    """Stream the names of what lies directly in a folder, but for folders without anything in them."""
+    """Stream the names directly in a folder, without empty folders."""
     _check_root(root)
     if not _is_real_folder(root, folder):
         return
@@ -70,7 +70,7 @@ def children(root: str, folder: str) -> Iterator[str]:
 
 
 def _check_root(root: str) -> None:
-    """Refuse a root that is not there."""
+    """Refuse a root that does not exist."""
     if not os.path.isdir(root):
         raise NotFound(
             f"there is no folder {root!r}",
@@ -80,7 +80,7 @@ def _check_root(root: str) -> None:
 
 
 def _is_real_folder(root: str, folder: str) -> bool:
-    """Tell whether the folder exists below the root, reached through real folders alone."""
+    """Return True if the folder exists below the root and no part of its path is a link."""
     path = root
     for part in folder.split("/")[:-1]:
         if part in ("", ".", "..") or (path == root and part == TEMPORARY):
@@ -100,7 +100,7 @@ def _is_real_folder(root: str, folder: str) -> bool:
 
 
 def _walk_folder(root: str, folder: str, prefix: str, start_after: str) -> Iterator[Files]:
-    """Stream one folder and those below it, leaving out what cannot match."""
+    """Stream one folder and those below it, without parts that cannot match."""
     if start_after > folder and not start_after.startswith(folder):
         return  # every key in here begins with the folder's, so all lie before start_after
     wanted = _Wanted(prefix[len(folder) :], start_after[len(folder) :] if start_after > folder else "")
@@ -118,17 +118,17 @@ def _walk_folder(root: str, folder: str, prefix: str, start_after: str) -> Itera
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Which names of a folder to look at: those that begin so, and come after that one."""
+    """Which names of a folder to look at: those with a prefix, after a name."""
 
     start: str
     after: str
 
     def file(self, name: str) -> bool:
-        """Tell whether a file is wanted."""
+        """Return True if a file is wanted."""
         return name.startswith(self.start) and name > self.after
 
     def folder(self, name: str) -> bool:
-        """Tell whether something in a folder may be wanted; its name comes with a slash, as in keys."""
+        """Return True if something in a folder may be wanted; its name ends with a slash, as in keys."""
         begins = name.startswith(self.start) or self.start.startswith(name)
         return begins and (name > self.after or self.after.startswith(name))
 
@@ -136,7 +136,7 @@ class _Wanted:
 def _read_folder(root: str, folder: str, wanted: _Wanted) -> tuple[Files, list[str]]:
     """Read one folder: its files, and the names of its folders with a slash, both sorted as keys sort."""
     try:
-        # The last part of the path is not followed either, should it have become a link by now.
+        # The last part of the path is not followed either, in case it has become a link.
         descriptor = os.open(f"{root}/{folder}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             with os.scandir(descriptor) as entries:
@@ -190,7 +190,7 @@ def _sorted_entries(
 
 
 def _holds_something(root: str, folder: str) -> bool:
-    """Look for a first name in a folder, whatever it is."""
+    """Return True if a folder has at least one entry."""
     try:
         with os.scandir(f"{root}/{folder}") as entries:
             return next(entries, None) is not None
@@ -201,7 +201,7 @@ def _holds_something(root: str, folder: str) -> bool:
 
 
 def _unreadable(root: str, folder: str, error: OSError) -> StoreError:
-    """Make the error for a folder that cannot be read."""
+    """Return the error for a folder that cannot be read."""
     return StoreError(
         f"cannot list {root}/{folder}",
         why=f"{error.strerror}, and a listing with holes is worse than none",
@@ -215,7 +215,7 @@ def _check_name(root: str, folder: str, name: str) -> None:
         name.encode()
     except UnicodeEncodeError:
         raise StoreError(
-            f"{f'{root}/{folder}{name}'!r} has a name that is no UTF-8",
+            f"{f'{root}/{folder}{name}'!r} has a name that is not UTF-8",
             why="it cannot be written as a key",
             fix="rename the file",
         ) from None

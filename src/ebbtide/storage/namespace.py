@@ -28,7 +28,7 @@ from ebbtide.storage.store import DeleteRequest, Store, StoreSpec, open_store
 
 
 def resolved(url: str) -> Place:
-    """Give the place that a URL or a path means on this machine; what is not on a disk stays as it is."""
+    """Return the place that a URL or a path means on this machine, with symbolic links resolved."""
     place = locate(url)
     if place.scheme != "file":
         return place
@@ -43,12 +43,12 @@ def resolved_path(namespace: str) -> str:
 
 
 def overlap(left: str, right: str) -> bool:
-    """Tell whether one folder or prefix is, holds or lies in the other."""
+    """Return True if two folders or prefixes are the same, or one contains the other."""
     return encloses(left, right) or encloses(right, left)
 
 
 def encloses(outer: str, inner: str) -> bool:
-    """Tell whether a place is, or lies in, another one."""
+    """Return True if the inner place is the outer one, or lies in it."""
     one, other = resolved(outer), resolved(inner)
     same_root = (one.scheme, one.host) == (other.scheme, other.host)
     return same_root and one.parts == other.parts[: len(one.parts)]
@@ -71,7 +71,7 @@ class Owner:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What tells two owners apart; a name may be given twice."""
+        """The ids that distinguish two owners; two repositories may have the same name."""
         return self.catalog_uid, self.repository_uid
 
     @property
@@ -86,7 +86,7 @@ class Owner:
 
 
 def owner_from_json(data: bytes, place: str) -> Owner:
-    """Read the content of a marker; one that cannot be read names an owner that nobody knows."""
+    """Parse a marker; raise ForeignNamespace for a damaged one, because its owner is unknown."""
     try:
         plain = json.loads(data)
         readable = plain.pop("format") == FORMAT
@@ -96,7 +96,7 @@ def owner_from_json(data: bytes, place: str) -> Owner:
     if not readable:
         raise ForeignNamespace(
             f"the marker {MARKER} in {place} cannot be read",
-            why="it is damaged or was written by a newer Ebbtide, so nobody can tell who owns the namespace",
+            why="it is damaged or was written by a newer Ebbtide, so the owner of the namespace is unknown",
             fix="look at the file; if the namespace is this repository's, run 'ebb lake adopt REPO'",
         )
     return owner
@@ -118,21 +118,21 @@ def claim(store: Store, owner: Owner) -> Owner:
     except NameTaken:
         raise ForeignNamespace(
             f"the marker {MARKER} in {store.spec.url} is a folder",
-            why="so nobody can tell who owns the namespace",
+            why="so the owner of the namespace is unknown",
             fix="remove the folder; the marker is written when the lake is used next",
         ) from None
     found = read_owner(store)
     if found is None:
         raise StoreError(
             f"the marker {MARKER} was written to {store.spec.url} and is not there",
-            why="without it nobody can tell who owns the namespace",
+            why="without it the owner of the namespace is unknown",
             fix="check that the store keeps what it accepts, then try again",
         )
     return found
 
 
 def replace_owner(store: Store, owner: Owner) -> None:
-    """Write the marker anew, whoever it named before."""
+    """Overwrite the marker, whichever owner it named before."""
     store.write(MARKER, owner.to_json())
 
 
@@ -144,7 +144,7 @@ def remove_owner(store: Store, owner: tuple[str, str]) -> None:
 
 
 def enclosing_owner(spec: StoreSpec) -> tuple[str, Owner] | None:
-    """Find the lake in whose namespace a place lies, by the markers in the folders above it."""
+    """Find the lake whose namespace contains a place, by the markers in the folders above it."""
     for parent in _parents(resolved(spec.url)):
         try:
             found = read_owner(open_store(StoreSpec(parent.url, spec.options)))
@@ -157,7 +157,7 @@ def enclosing_owner(spec: StoreSpec) -> tuple[str, Owner] | None:
 
 
 def _parents(place: Place) -> Iterator[Place]:
-    """Name the folders or prefixes above a place, the nearest first; the disk's root is no namespace."""
+    """Yield the folders or prefixes above a place, the nearest first, without the root of the disk."""
     top = 1 if place.scheme == "file" else 0
     for depth in range(len(place.parts) - 1, top - 1, -1):
         yield Place(place.scheme, place.host, place.parts[:depth])
@@ -177,7 +177,7 @@ def nested_owner(store: Store) -> tuple[str, Owner] | None:
             if found is not None:
                 return folder, found
     except NotFound:
-        return None  # a namespace that is still to be made
+        return None  # a namespace that does not exist yet
     except StoreError as failed:
         raise failed.with_reason("a lake may lie there, and a new one must not enclose it") from failed
     return None
@@ -185,9 +185,9 @@ def nested_owner(store: Store) -> tuple[str, Owner] | None:
 
 def _metadata_folders(store: Store) -> Iterator[str]:
     """
-    Name the folders below a local namespace that have a metadata folder, the upper ones first.
+    Yield the folders below a local namespace that have a metadata folder, the upper ones first.
 
-    Links are not followed: no collector does, so what they lead to is not inside.
+    Links are not followed: no collector follows them, so their targets are not part of the namespace.
     """
     root = f"/{resolved(store.spec.url).path}"
     waiting = deque([""])
@@ -205,7 +205,7 @@ def _subfolders(root: str, folder: str) -> list[str]:
         with os.scandir(f"{root}/{folder}") as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     except FileNotFoundError:
-        return []  # it is still to be made, or was removed since its parent was read
+        return []  # it does not exist yet, or was removed since its parent was read
     except OSError as error:
         raise StoreError(
             f"cannot list {root}/{folder}",
@@ -216,9 +216,9 @@ def _subfolders(root: str, folder: str) -> list[str]:
 
 def _marked_prefixes(store: Store) -> Iterator[str]:
     """
-    Name the prefixes below a namespace in an object store that have a marker.
+    Yield the prefixes below a namespace in an object store that have a marker.
 
-    One listing of all keys: to list folder by folder would take a request for each folder.
+    This is one listing of all keys, because listing folder by folder takes a request per folder.
     """
     listed = 0
     for batch in store.list():

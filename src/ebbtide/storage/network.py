@@ -21,11 +21,11 @@ from urllib.request import getproxies, proxy_bypass
 from ebbtide.core.errors import EbbtideError, SafetyStop, StoreError
 
 LOCAL_ONLY = "local_only"
-"""The option of a StoreSpec or RegistrySpec that lets it be opened on this machine alone."""
+"""The option of a StoreSpec or RegistrySpec that allows servers on this machine only."""
 
 
 def check_loopback(host: str, what: str) -> None:
-    """Stop unless every address of a host is this machine's own; a host that has none is not."""
+    """Raise SafetyStop unless a host has addresses and all of them belong to this machine."""
     if not is_loopback(host):
         raise SafetyStop(
             f"{what} is not on this machine",
@@ -36,14 +36,14 @@ def check_loopback(host: str, what: str) -> None:
 
 
 def check_endpoint(endpoint: str) -> None:
-    """Stop unless an S3 server is on this machine; without an endpoint it is AWS."""
+    """Raise SafetyStop unless an S3 server is on this machine; without an endpoint it is AWS."""
     host = urlsplit(endpoint).hostname or ""
     check_loopback(host, f"the S3 server at {host}" if host else "S3 without an endpoint, which is AWS,")
 
 
 def names_loopback(host: str) -> bool:
     """
-    Return True if a host is written as this machine: localhost or a loopback address. No name is looked up.
+    Return True if a host is "localhost" or a loopback address. No name is looked up.
 
     >>> names_loopback("localhost"), names_loopback("[::1]"), names_loopback("registry.example")
     (True, True, False)
@@ -60,7 +60,7 @@ def names_loopback(host: str) -> bool:
 
 def is_loopback(host: str) -> bool:
     """
-    Tell whether a host name or address means this machine and nothing else.
+    Return True if a host name or address means this machine and nothing else.
 
     >>> is_loopback("127.0.0.1"), is_loopback("[::1]"), is_loopback("192.0.2.7"), is_loopback("")
     (True, True, False, False)
@@ -78,12 +78,12 @@ def is_loopback(host: str) -> bool:
 CONNECT_SECONDS = 5.0
 _PORTS = {"http": 80, "https": 443}
 _reached: set[tuple[str, int]] | None = None
-"""Addresses that have answered; None where requests find out for themselves."""
+"""Addresses that have answered; None if no check was asked for."""
 
 
 @contextmanager
 def quick_first_contact() -> Iterator[None]:
-    """Check addresses when they are first used in the block."""
+    """Check every address when it is first used inside this block."""
     global _reached  # noqa: PLW0603 - of the process, as its connections are
     before, _reached = _reached, set()
     try:
@@ -93,7 +93,7 @@ def quick_first_contact() -> Iterator[None]:
 
 
 def check_answers(url: str, what: str, kind: type[EbbtideError] = StoreError) -> None:
-    """Raise an error of this kind if nobody accepts a connection at the address of a server."""
+    """Raise an error of this kind if no server accepts a connection at the address."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0)
     if _reached is None or (host, port) in _reached or _goes_through_proxy(parts.scheme, host):
@@ -110,7 +110,7 @@ def check_answers(url: str, what: str, kind: type[EbbtideError] = StoreError) ->
 
 
 def _goes_through_proxy(scheme: str, host: str) -> bool:
-    """Tell whether requests go to a proxy, so that the address need not be reachable from here."""
+    """Return True if requests go to a proxy, so that the address need not be reachable from here."""
     return scheme in getproxies() and not proxy_bypass(host) and not names_loopback(host)
 
 

@@ -39,7 +39,7 @@ Seconds = Callable[[], float]
 
 @dataclass
 class TokenBucket:
-    """A bucket that fills with `rate` tokens a second and holds one second's worth."""
+    """A bucket that fills with `rate` tokens per second and holds the tokens of one second."""
 
     rate: float
     tokens: float
@@ -47,9 +47,9 @@ class TokenBucket:
 
     def take(self, count: int, now: float) -> float:
         """
-        Take tokens at once and say how many seconds to wait before using them.
+        Take tokens and return how many seconds to wait before using them.
 
-        The bucket may go into debt, so a page larger than the bucket waits longer instead of for ever.
+        The bucket may go into debt, so a page larger than the bucket waits longer instead of forever.
         """
         filled = self.tokens + (now - self.filled_at) * self.rate
         self.tokens = min(self.rate, filled) - count
@@ -59,21 +59,21 @@ class TokenBucket:
 
 def prefix_of(key: str) -> str:
     """
-    Give the first two folders of a key: the grain at which deletes are counted.
+    Return the first two folders of a key, for which deletes are counted.
 
-    Stores split their load from the left of the key. Deep folders in their thousands share one such part, so
-    a limit on each of them would limit nothing.
+    Stores split their load by the beginning of keys. Thousands of deep folders share one such part, so a
+    limit per deep folder would limit nothing.
     """
     return "/".join(key.split("/")[:-1][:2])
 
 
 def spread(requests: Iterable[DeleteRequest]) -> Iterator[DeleteRequest]:
-    """Order requests in turns over their prefixes, so that no page falls on one prefix alone."""
+    """Order requests round-robin over their prefixes, so that no page hits one prefix only."""
     return in_turns(requests, lambda request: prefix_of(request.key))
 
 
 def in_turns(things: Iterable[T], prefix: Callable[[T], str]) -> Iterator[T]:
-    """Order things in turns over their prefixes, and those of one prefix as they come."""
+    """Order things round-robin over their prefixes, keeping the order within a prefix."""
     queues: dict[str, deque[T]] = {}
     for thing in things:
         queues.setdefault(prefix(thing), deque()).append(thing)
@@ -86,13 +86,13 @@ def in_turns(things: Iterable[T], prefix: Callable[[T], str]) -> Iterator[T]:
 
 
 class Pace:
-    """Keeps all threads of a task together below a rate for each prefix."""
+    """Keeps all threads of a task together below a rate per prefix."""
 
     def __init__(
         self, rate: float, clock: Seconds = time.monotonic, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         if rate <= 0:
-            raise BadInput(f"at {rate} keys a second nothing is ever deleted", fix="use a rate above 0")
+            raise BadInput(f"at {rate} keys per second nothing is ever deleted", fix="use a rate above 0")
         self._rate, self._clock, self._sleep = rate, clock, sleep
         self._buckets: dict[str, TokenBucket] = {}
         self._lock = Lock()
@@ -119,10 +119,10 @@ def polite_delete(
     clock: Seconds = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[DeleteResult]:
-    """Delete page by page, with at most `rate_per_prefix` keys a second of one prefix, and yield results."""
+    """Delete page by page, at most `rate_per_prefix` keys per second per prefix, and yield results."""
     if rate_per_prefix <= 0 or page < 1:
         raise BadInput(
-            f"a rate of {rate_per_prefix} keys a second in pages of {page} deletes nothing",
+            f"a rate of {rate_per_prefix} keys per second in pages of {page} deletes nothing",
             fix="use a rate above 0 and pages of 1 or more",
         )
     pace = Pace(rate_per_prefix, clock, sleep)
@@ -136,7 +136,7 @@ def polite_delete(
 def polite_move(
     store: Store, requests: Sequence[MoveRequest], rate_per_prefix: float, page: int
 ) -> Iterator[DeleteResult]:
-    """Move page by page at the pace of deletes, and yield results."""
+    """Move page by page at the same rate as deletes, and yield results."""
     pace = Pace(rate_per_prefix)
     ordered = list(in_turns(requests, lambda request: prefix_of(request.source)))
     for start in range(0, len(ordered), page):

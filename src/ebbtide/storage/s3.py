@@ -1,4 +1,4 @@
-"""A prefix of an S3 bucket as an object store; any server that speaks S3 will do."""
+"""A prefix of an S3 bucket as an object store, on any server that speaks S3."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class S3Store:
         self._mover = ObjectMover(S3Objects(self.spec, self._backoff, self._client))
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[RecordBatch]:
-        """Stream the objects in key order; a server that does not keep it is sorted here (ordered=no)."""
+        """Stream the objects in key order; with ordered=no they are sorted here."""
         if self._ordered:
             yield from joined_batches(self._batches(prefix, start_after))
             return
@@ -68,7 +68,7 @@ class S3Store:
         yield from table.to_batches(max_chunksize=BATCH_ROWS)
 
     def children(self, prefix: str) -> Iterator[str]:
-        """Stream the names below a folder in key order; its own marker has no name there and is left out."""
+        """Stream the names below a folder in key order, without the folder's own marker."""
         check_folder(prefix)
         whole = self._root + prefix
         found = self._names(whole) if self._ordered else sorted(set(self._names(whole)))
@@ -81,7 +81,7 @@ class S3Store:
         return ObjectInfo(key, answer["ContentLength"], answer["LastModified"], etag)
 
     def read(self, key: str) -> bytes:
-        """Read one whole object, again from the start if the line breaks on the way."""
+        """Read one whole object, again from the start if the connection breaks."""
 
         def whole() -> bytes:
             answer = self._client.get_object(Bucket=self._bucket, Key=self._root + key)
@@ -98,7 +98,7 @@ class S3Store:
         return self.stat(key)
 
     def create(self, key: str, data: bytes) -> bool:
-        """Write on the condition that there is no such object; S3 answers 412 if there is."""
+        """Write on the condition that the key is free; S3 answers 412 if it is not."""
         tries = 0
 
         def put() -> bool:
@@ -112,7 +112,7 @@ class S3Store:
                 raise
             return True
 
-        # A retry after a lost answer may find the object that the first try wrote.
+        # A retry after a lost response may find the object that the first try wrote.
         return self._run(key, put) or (tries > 1 and self.read(key) == data)
 
     def copy(self, source: str, target: str) -> None:
@@ -129,7 +129,7 @@ class S3Store:
         )
 
     def delete(self, requests: Sequence[DeleteRequest]) -> Sequence[DeleteResult]:
-        """Delete in bulk; requests with an etag go one by one, compared first and then on condition."""
+        """Delete in bulk; requests with an etag are sent one by one, compared first and then on condition."""
         return self._deleter.delete(requests)
 
     def move(self, requests: Sequence[MoveRequest]) -> Sequence[DeleteResult]:
@@ -154,7 +154,7 @@ class S3Store:
             yield self._batch(page)
 
     def _names(self, folder: str) -> Iterator[str]:
-        """Stream the whole names one step below a folder, as the pages have them."""
+        """Stream the full names one level below a folder, in the order of the pages."""
         last = ""
         for page in pages(self._client, self._bucket, folder, self._backoff, delimiter="/"):
             if self._ordered:
@@ -162,7 +162,7 @@ class S3Store:
             yield from page.names
 
     def _batch(self, page: Page) -> RecordBatch:
-        """Cut the root off the keys of a page; a marker of the root itself has no key left."""
+        """Remove the root from the keys of a page, and the root's own marker, whose key would be empty."""
         cut = len(self._root)
         batch = listing_batch([key[cut:] for key in page.keys], page.sizes, page.micros, page.etags)
         if self._root and self._root in page.keys:

@@ -1,7 +1,7 @@
 """
-What a whole S3 bucket holds: versions, delete markers, uploads, tags and locks, and how it is set up.
+A whole S3 bucket: its versions, delete markers, uploads, tags and locks, and its configuration.
 
-Unlike a store it has no root: lifecycle rules speak of whole keys, so keys are given whole.
+Unlike a store it has no root: lifecycle rules use full keys, so keys are full here.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _NO_REPLICATION = _UNKNOWN_HERE | {"ReplicationConfigurationNotFoundError"}
 
 @dataclass(frozen=True)
 class DefaultRetention:
-    """How long a bucket keeps each new version under lock, if nobody says otherwise."""
+    """How long a bucket locks each new version by default."""
 
     mode: str
     days: int | None = None
@@ -77,7 +77,7 @@ class DefaultRetention:
 
 @dataclass(frozen=True)
 class LockState:
-    """What may keep one version from being touched."""
+    """Locks, replication and restores that protect one version from being changed."""
 
     legal_hold: bool = False
     retain_until: datetime | None = None
@@ -91,7 +91,7 @@ class VersionedBucket:
     def __init__(self, spec: StoreSpec, backoff: Backoff | None = None, *, page: int = MOST) -> None:
         place = locate(spec.url)
         if place.scheme != "s3" or place.parts:
-            raise AddressError(f"{place.url} is no bucket", fix="write s3://BUCKET, without a prefix")
+            raise AddressError(f"{place.url} is not a bucket", fix="write s3://BUCKET, without a prefix")
         options = S3Options.parse(spec.options)
         self.spec = StoreSpec(place.url, dict(spec.options))
         self.name = place.host
@@ -104,28 +104,28 @@ class VersionedBucket:
         watch_uploads(self.client)
 
     def versioning(self) -> str:
-        """Say Enabled or Suspended, or Disabled for a bucket that never kept versions."""
+        """Return Enabled or Suspended, or Disabled for a bucket that never kept versions."""
         return str(self._versioning().get("Status") or "Disabled")
 
     def mfa_delete(self) -> bool:
-        """Tell whether versions can be deleted with a second factor only; S3 allows no lifecycle then."""
+        """Return True if deleting versions needs a second factor; S3 allows no lifecycle then."""
         return bool(self._versioning().get("MFADelete") == "Enabled")
 
     def object_lock_enabled(self) -> bool:
-        """Tell whether versions of this bucket can be locked at all."""
+        """Return True if versions of this bucket can be locked."""
         return bool(self._object_lock().get("ObjectLockEnabled") == "Enabled")
 
     def default_retention(self) -> DefaultRetention | None:
-        """Give the lock that new versions get, if there is one."""
+        """Return the lock that new versions get, if there is one."""
         rule = self._object_lock().get("Rule", {}).get("DefaultRetention")
         return DefaultRetention(rule.get("Mode", ""), rule.get("Days"), rule.get("Years")) if rule else None
 
     def replicated(self) -> bool:
-        """Tell whether the bucket copies its objects to another, so that some may be on their way."""
+        """Return True if the bucket replicates its objects, so that some replications may be pending."""
         return bool(self._setup(self.client.get_bucket_replication, "replication", _NO_REPLICATION))
 
     def lifecycle(self) -> dict[str, Any] | None:
-        """Give the lifecycle configuration as boto3 reads it; None if the bucket has none."""
+        """Return the lifecycle configuration as boto3 reads it; None if the bucket has none."""
         ask = self.client.get_bucket_lifecycle_configuration
         found = self._setup(ask, "lifecycle configuration", _NO_LIFECYCLE)
         return {name: value for name, value in found.items() if name != "ResponseMetadata"} or None
@@ -143,7 +143,7 @@ class VersionedBucket:
     def version_rows(
         self, prefix: str = "", *, after: str = "", up_to: str = ""
     ) -> Iterator[list[VersionRow]]:
-        """Give what `versions` gives a page at a time as rows; each list ends with the last row of a key."""
+        """Stream the same as `versions` in lists of rows; each list ends with the last row of a key."""
         asked = Question(self.name, prefix, most=self._page)
         if self.ordered:
             pages = version_pages(self.client, asked, self.backoff, after=after)
@@ -155,14 +155,14 @@ class VersionedBucket:
                 yield kept
 
     def next_key(self, prefix: str, after: str) -> str | None:
-        """Give the first key behind a place, as long as it has the prefix; one small request."""
+        """Return the first key after a place, if it has the prefix; one small request."""
         page = one_page(self.client, Question(self.name, prefix, most=1), self.backoff, after=after)
         if not page.rows and page.truncated:
             raise untrusted_listing(self.name, "a page without a row")
         return page.rows[0].key if page.rows else None
 
     def folders(self, prefix: str, after: str) -> list[str]:
-        """Give some folders one step below a prefix and behind a place: those of one page, in key order."""
+        """Return the folders of one page, one level below a prefix and after a place, in key order."""
         asked = Question(self.name, prefix, delimiter="/", most=self._page)
         return sorted(one_page(self.client, asked, self.backoff, after=after).folders)
 
@@ -172,12 +172,12 @@ class VersionedBucket:
             yield _batch(list(zip(*rows, strict=True)) or [(), (), ()], UPLOADS_SCHEMA)
 
     def tags(self, key: str, version_id: str) -> dict[str, str] | None:
-        """Give the tags of one version; None if it is not there any more."""
+        """Return the tags of one version; None if it no longer exists."""
         found = self._of_version(self.client.get_object_tagging, key, version_id)
         return None if found is None else {one["Key"]: one["Value"] for one in found["TagSet"]}
 
     def lock(self, key: str, version_id: str) -> LockState | None:
-        """Give what may keep one version from being touched; None if it is not there any more."""
+        """Return the locks of one version; None if it no longer exists."""
         found = self._of_version(self.client.head_object, key, version_id)
         if found is None:
             return None
@@ -197,7 +197,7 @@ class VersionedBucket:
         return dict(found.get("ObjectLockConfiguration", {}))
 
     def _setup(self, ask: Callable[..., Any], what: str, none: frozenset[str]) -> dict[str, Any]:
-        """Ask how the bucket is set up; the codes that mean "it has none" give nothing."""
+        """Read one configuration of the bucket; codes that mean "it has none" return an empty one."""
         try:
             return dict(call(self.backoff, lambda: ask(Bucket=self.name)))
         except FAILURES as error:
@@ -206,7 +206,7 @@ class VersionedBucket:
             fail(error, f"the {what} of {self.name}")
 
     def _of_version(self, ask: Callable[..., T], key: str, version_id: str) -> T | None:
-        """Ask something about one version; None if it is not there any more."""
+        """Make a request about one version; return None if it no longer exists."""
         try:
             return call(self.backoff, lambda: ask(Bucket=self.name, Key=key, VersionId=version_id))
         except ClientError as error:
@@ -218,7 +218,7 @@ class VersionedBucket:
 
 
 def version_batch(rows: Sequence[VersionRow]) -> RecordBatch:
-    """Make one batch of versions, which must be all of their keys, with each one's place in its key."""
+    """Make one batch of rows that are all versions of their keys, with their positions."""
     columns = list(zip(*rows, strict=True)) or [()] * len(VersionRow._fields)
     return _batch([*columns, numbered(rows)], VERSIONS_SCHEMA)
 
@@ -228,7 +228,7 @@ _lock = Lock()
 
 
 def open_bucket(spec: StoreSpec, *, page: int = MOST) -> VersionedBucket:
-    """Open a bucket, or give back the one that this process has open already."""
+    """Open a bucket, or return the one that this process already has open."""
     # The process is part of the key: Spark forks its workers, and a forked child must not share sockets.
     key = (os.getpid(), page, spec.url, tuple(sorted(spec.options.items())))
     with _lock:

@@ -1,5 +1,5 @@
 """
-The connection to an S3 server: options, client, retries, and the server's errors in our words.
+The connection to an S3 server: options, client, retries, and the server's errors as Ebbtide's.
 
 Everything goes through boto3, and nothing through obstore: obstore lists the key ``dir/`` as ``dir`` and
 sends a delete of ``dir/`` as one of ``dir``, which is another object; and it lists by whole folders only.
@@ -51,7 +51,7 @@ TRANSIENT = (
     ResponseParserError,
 )
 _LOCAL_CREDENTIALS = frozenset({"env", "shared-credentials-file", "config-file", "custom-process"})
-"""Ways to credentials that ask no server."""
+"""Providers of credentials that contact no server."""
 FAILURES = (ClientError, BotoCoreError, ResponseParserError)
 
 
@@ -64,13 +64,13 @@ class S3Options:
     path_style: bool = False
     allow_http: bool = False
     ordered: bool = True
-    """No, if the server does not list in key order (SeaweedFS): listings are then sorted in memory."""
+    """False if the server does not list in key order (SeaweedFS): listings are then sorted in memory."""
     delete_page: int = 250
     retries: int = 6
     profile: str = ""
-    """A profile of the usual AWS files whose credentials to use; none is boto3's own choice."""
+    """The profile of the AWS files whose credentials to use; empty leaves the choice to boto3."""
     local_only: bool = False
-    """Whether the server must be on this machine, as in a rehearsal."""
+    """True if the server must be on this machine, as in a rehearsal."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> S3Options:
@@ -83,13 +83,13 @@ class S3Options:
         if found.endpoint and not _is_web_address(found.endpoint):
             raise ConfigError(
                 f"the endpoint {found.endpoint!r} is not a web address",
-                why="without http:// or https:// and a host nobody can be asked",
+                why="it needs http:// or https:// and a host",
                 fix=f"write it as https://HOST[:PORT], for example https://{found.endpoint.rpartition('/')[2]}",
             )
         if found.endpoint.lower().startswith("http://") and not found.allow_http:
             raise ConfigError(
                 "the endpoint is plain http",
-                why="whoever listens on the way can read and change requests",
+                why="requests could be read and changed on the network",
                 fix="use https, or set allow_http=yes where the network is your own",
             )
         if found.local_only:
@@ -98,7 +98,7 @@ class S3Options:
 
 
 def _is_web_address(endpoint: str) -> bool:
-    """Tell whether an endpoint has a scheme, a host and, if it has one, a port that exists."""
+    """Return True if an endpoint has a scheme, a host and no invalid port."""
     try:
         parts = urlsplit(endpoint)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -107,7 +107,7 @@ def _is_web_address(endpoint: str) -> bool:
 
 
 def _value(name: str, text: str) -> str | bool | int:
-    """Read one option as the kind that it is."""
+    """Parse one option as text, number or boolean."""
     if name in ("endpoint", "region", "profile"):
         return text
     if name in ("delete_page", "retries"):
@@ -166,7 +166,7 @@ def _client(options: S3Options) -> S3Client:
 
 
 def _session(options: S3Options) -> boto3.session.Session:
-    """Find credentials as AWS's tools do; where all must be local, only in variables, files and programs."""
+    """Find credentials as AWS tools do; with `local_only`, only in variables, files and programs."""
     found = botocore.session.get_session()
     session = boto3.session.Session(profile_name=options.profile or None, botocore_session=found)
     if options.local_only:
@@ -176,12 +176,12 @@ def _session(options: S3Options) -> boto3.session.Session:
 
 
 def _check_local(request: Any, **_: Any) -> None:
-    """Stop before a request leaves this machine, wherever the server says that a bucket is."""
+    """Raise before a request leaves this machine, even if the server redirects to another host."""
     check_endpoint(request.url)
 
 
 def call(backoff: Backoff, operation: Callable[[], T]) -> T:
-    """Run one request, again while the server is busy or the line breaks; the last error is raised."""
+    """Run one request, with retries if the server is busy or the connection breaks."""
     last: Exception | None = None
     for _ in backoff.attempts():
         try:
@@ -197,9 +197,9 @@ def call(backoff: Backoff, operation: Callable[[], T]) -> T:
 
 def code_of(error: Exception) -> str:
     """
-    Name an error by the store's code, or by its kind where the store said nothing.
+    Return the store's error code, or the name of the exception if the store did not answer.
 
-    Never by its text: that of a broken connection holds the URL, which may hold a signature.
+    Never its text: that of a broken connection contains the URL, which may contain a signature.
     """
     if isinstance(error, ClientError):
         return str(error.response.get("Error", {}).get("Code", "Unknown"))
@@ -207,7 +207,7 @@ def code_of(error: Exception) -> str:
 
 
 def fail(error: Exception, what: str) -> NoReturn:
-    """Raise the server's error as one of ours."""
+    """Raise the server's error as an Ebbtide error."""
     code = code_of(error)
     if code in ABSENT:
         raise NotFound(f"there is no object {what}") from None

@@ -24,33 +24,33 @@ _MEBIBYTE = 1024**2
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large requests may be; what is held in memory at once is one part."""
+    """How large requests may be; at most one part is held in memory."""
 
     one_copy: int = 5 * 1024**3
-    """The largest object that the server is asked to copy in one request; S3 allows 5 GiB."""
+    """The largest object that is copied in one request; S3 allows 5 GiB."""
     part: int = 16 * _MEBIBYTE
     server_part: int = 512 * _MEBIBYTE
 
     def part_of(self, size: int, *, on_server: bool = False) -> int:
-        """Give the length of an object's parts: S3 takes no more than ten thousand."""
+        """Return the length of an object's parts: S3 accepts at most ten thousand parts."""
         wanted = self.server_part if on_server else self.part
         return max(wanted, -(-size // _MOST_PARTS))
 
 
 @dataclass(frozen=True)
 class CopyProof:
-    """What a copy must turn out to be, as far as copying it has shown; empty is what is not known."""
+    """What is known about a copy after it was made; unknown values are empty."""
 
     etag: str = ""
     sha256: str = ""
     version: str | None = None
-    """Which version the copy is, where the target keeps versions."""
+    """The version id of the copy, if the target keeps versions."""
 
 
 def copy_on_server(
     source: S3Objects, found: S3Object, target: S3Objects, key: str, about: About, sizes: Sizes
 ) -> CopyProof:
-    """Let the server copy an object of this very content to a key that is not taken."""
+    """Let the server copy an object with exactly this content to a free key."""
     origin = copy_source(source, found)
     if found.size <= sizes.one_copy:
         answer = target.ask(
@@ -74,7 +74,7 @@ def copy_on_server(
 def copy_through_here(
     source: S3Objects, found: S3Object, target: S3Objects, key: str, about: About, sizes: Sizes
 ) -> CopyProof:
-    """Read an object of this very content piece by piece and write it to a key that is not taken."""
+    """Read an object with exactly this content piece by piece and write it to a free key."""
     part = sizes.part_of(found.size)
     if found.size <= part:
         data = source.read(found, 0, found.size)
@@ -95,7 +95,7 @@ def copy_through_here(
 
 
 def copy_source(source: S3Objects, found: S3Object) -> dict[str, Any]:
-    """Name what is to be copied, on the condition that it is still this content."""
+    """Return the source arguments of a copy, on the condition that it still has this content."""
     named = {"Bucket": source.bucket, "Key": found.key}
     if found.asked is not None:
         named["VersionId"] = found.asked
@@ -103,12 +103,12 @@ def copy_source(source: S3Objects, found: S3Object) -> dict[str, Any]:
 
 
 def simple(etag: str) -> str:
-    """Give an etag that can be the MD5 of the bytes; that of an object in parts depends on the parts."""
+    """Return an etag that can be the MD5 of the bytes, or "" for an upload in parts."""
     return etag if len(etag) == 32 and "-" not in etag else ""
 
 
 class PartWriter:
-    """One multipart upload; it is completed on a condition, and aborted if anything goes wrong."""
+    """One multipart upload; it is completed on a condition, and aborted if anything fails."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class PartWriter:
         self._start: Any = {**self._named, **about.fields(), **(extra or {})}
 
     def write(self, parts: Callable[[], Iterator[str]]) -> str | None:
-        """Begin, send the parts, which give their etags, complete, and say the new version."""
+        """Begin, send the parts, complete, and return the new version id."""
         client, ask = self._target.client, self._target.ask
         begun = ask("begin an upload", lambda: client.create_multipart_upload(**self._start))
         self._named["UploadId"] = begun["UploadId"]
@@ -143,7 +143,7 @@ class PartWriter:
         return answer.get("VersionId")
 
     def upload(self, number: int, data: bytes) -> str:
-        """Send one part and give its etag."""
+        """Send one part and return its etag."""
         client = self._target.client
         answer = self._target.ask(
             "write a part",
@@ -154,7 +154,7 @@ class PartWriter:
         return answer["ETag"]
 
     def copy(self, number: int, origin: Mapping[str, Any], start: int, end: int) -> str:
-        """Let the server copy one part, up to but not including `end`, and give its etag."""
+        """Let the server copy one part, up to but not including `end`, and return its etag."""
         client, span = self._target.client, f"bytes={start}-{end - 1}"
         answer = self._target.ask(
             "copy a part",
@@ -164,7 +164,7 @@ class PartWriter:
 
 
 def copied_parts(writer: PartWriter, origin: Mapping[str, Any], size: int, sizes: Sizes) -> Iterator[str]:
-    """Let the server copy all parts of an object, and give their etags."""
+    """Let the server copy all parts of an object, and yield their etags."""
     part = sizes.part_of(size, on_server=True)
     for number, start in enumerate(range(0, size, part), 1):
         yield writer.copy(number, origin, start, min(start + part, size))
@@ -173,26 +173,26 @@ def copied_parts(writer: PartWriter, origin: Mapping[str, Any], size: int, sizes
 _AT_HAND = frozenset(
     {"STANDARD", "STANDARD_IA", "ONEZONE_IA", "GLACIER_IR", "REDUCED_REDUNDANCY", "EXPRESS_ONEZONE"}
 )
-"""Classes whose objects can be read at once. Of any other the store is asked: names differ between stores."""
+"""Classes whose objects can be read at once. Others are tried, because names differ between stores."""
 _ARCHIVES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 _ARCHIVED = frozenset({"InvalidObjectState", "ObjectNotInActiveTierError"})
-"""How a store answers who would read or copy an object that it must restore first."""
+"""Error codes for an object that the store must restore before it can be read or copied."""
 _REDIRECT = "WebsiteRedirectLocation"
 
 
 def copy_to_key(objects: S3Objects, found: S3Object, key: str, sizes: Sizes) -> None:
-    """Copy to a key that is free, with all that is written beside the bytes, in the same storage class."""
+    """Copy to a free key, with headers, metadata and tags, in the same storage class."""
     _check_provable(found, sizes)
     with _explained(found):
         if found.storage_class not in _AT_HAND:
-            # A store that copied what it cannot read would copy a name without its bytes.
+            # A store that copies an object that it cannot read would copy the name without the bytes.
             objects.read(found, 0, min(found.size, 1))
         try:
             _copy(objects, found, key, sizes, found.kept_as)
         except Refusal as no:
             if no.code != "InvalidStorageClass":
                 raise
-            # A tier that the store alone moves objects to. That the bytes are kept matters more than where.
+            # Only the store itself uses this class. Keeping the bytes matters more than keeping the class.
             others = {name: value for name, value in found.kept_as.items() if name != "StorageClass"}
             _copy(objects, found, key, sizes, others)
 
@@ -207,7 +207,7 @@ def has_same_bytes(objects: S3Objects, found: S3Object, held: S3Object, sizes: S
 
 
 def redirection(found: S3Object) -> dict[str, str]:
-    """Give what a server does not take along in one request, unlike other headers, metadata and tags."""
+    """Return the one header that a server does not copy in a single request."""
     return {name: value for name, value in found.headers.items() if name == _REDIRECT}
 
 
@@ -233,21 +233,21 @@ def _copy(objects: S3Objects, found: S3Object, key: str, sizes: Sizes, kept_as: 
 
 
 def _check_provable(found: S3Object, sizes: Sizes) -> None:
-    """Refuse what would be archived again as a copy, and so could not be read, if only reading proves it."""
+    """Refuse an object whose copy could only be verified by reading it, and would be archived at once."""
     if not found.restored or found.storage_class not in _ARCHIVES:
         return
     by_etag = simple(found.etag) and found.size <= sizes.one_copy and ENCRYPTION not in found.kept_as
     if not by_etag:
         raise StoreError(
-            f"{_name(found)} is of class {found.storage_class}, and no copy of it could be proven",
-            why="a copy is archived at once, and its etag would tell nothing of its bytes; it was not moved",
+            f"{_name(found)} is of class {found.storage_class}, and a copy of it could not be verified",
+            why="a copy is archived at once, and its etag is not a checksum of its bytes; it was not moved",
             fix="give the object another storage class first",
         )
 
 
 @contextmanager
 def _explained(found: S3Object) -> Iterator[None]:
-    """Say of an object that the store must restore first what to do about it."""
+    """Turn the refusal to read an archived object into an error that says what to do."""
     try:
         yield
     except Refusal as no:
@@ -261,7 +261,7 @@ def _explained(found: S3Object) -> Iterator[None]:
 
 
 def _name(found: S3Object) -> str:
-    """Name an object as whoever restores it must name it to the store."""
+    """Return the key, and the version if one was asked for, as a restore request needs them."""
     return found.key if found.asked is None else f"{found.key}, version {found.asked},"
 
 
@@ -277,7 +277,7 @@ class ObjectMover:
     sizes: Sizes = field(default_factory=Sizes)
 
     def move(self, requests: Sequence[MoveRequest]) -> list[DeleteResult]:
-        """Give one result for each request, in their order; nothing that a single object does raises."""
+        """Return one result per request, in their order; the failure of a single object does not raise."""
         if not requests:
             return []
         with ThreadPoolExecutor(min(_THREADS, len(requests))) as threads:
@@ -292,7 +292,7 @@ class ObjectMover:
             root = self.objects.root
             outcome, reason = self._move(root + key, root + request.target, request.etag)
         except Refusal as no:
-            # A condition that did not hold says that something else came first: another look will tell.
+            # A condition failed because another writer came first; the next attempt will see its content.
             return DeleteResult(key, Outcome.FAILED if no.changed else no.outcome, str(no))
         except EbbtideError as broken:
             return DeleteResult(key, Outcome.FAILED, str(broken))
@@ -301,7 +301,7 @@ class ObjectMover:
     def _move(self, source: str, target: str, etag: str | None) -> tuple[Outcome, str]:
         found, held = self.objects.describe(source), self.objects.describe(target)
         if found is None:
-            # A server says the same of an object that is in no bucket.
+            # A server gives the same answer if the bucket does not exist.
             self.objects.check_bucket()
             return (Outcome.DELETED, "it was moved before") if held else (Outcome.ABSENT, "")
         if etag is not None and found.etag != etag.strip('"'):

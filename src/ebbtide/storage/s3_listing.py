@@ -42,7 +42,7 @@ _WHOLE = re.compile(rb"</List[A-Za-z]+Result>\s*\Z")
 
 
 class UntrustedName(Exception):
-    """A name on a page cannot be read beyond doubt; whoever asked for the page knows where it was."""
+    """A name on a page cannot be decoded reliably; the caller adds which page it was."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(name, why)
@@ -50,7 +50,7 @@ class UntrustedName(Exception):
 
 
 def stop_for(problem: UntrustedName, bucket: str, prefix: str, after: str = "") -> GarbledName:
-    """Make the error that stops the run, and say which page it was."""
+    """Return the error that stops the run and names the page."""
     page = f"s3://{bucket}/{prefix}" + (f" after {after!r}" if after else "")
     name = f": {problem.name!r}" if problem.name else ""
     return GarbledName(
@@ -68,11 +68,11 @@ class NameReader:
         self._has_returns = b"\r" in body
 
     def read(self, text: str) -> str:
-        """Give the name that this text stands for; raise UntrustedName if that is in doubt."""
+        """Return the decoded name; raise UntrustedName if that is in doubt."""
         return self._decoded(text) if self._encoded else self.verbatim(text)
 
     def verbatim(self, text: str) -> str:
-        """Give a text that is not encoded, which continuation tokens never are."""
+        """Return a text that is not encoded, such as a continuation token."""
         if _REPLACED in text:
             raise UntrustedName(
                 text, "the server did not encode it and has characters in it replaced by U+FFFD"
@@ -93,16 +93,16 @@ class NameReader:
 
 
 def is_printable(text: str) -> bool:
-    """Tell whether a text is of printable ASCII without blanks, as all encoded names are."""
+    """Return True for printable ASCII without blanks, as all encoded names are."""
     return text.isascii() and text.isprintable() and " " not in text
 
 
 def page_root(answer: dict[str, Any]) -> ET.Element | None:
     """
-    Parse a page; None for what is no whole page, which botocore refuses and asks for again.
+    Parse a page; return None for an incomplete page, which botocore refuses and requests again.
 
-    A page that came whole and is no XML has a character that XML does not allow. Asking again would not help,
-    though botocore takes such a page for a passing error of the server and makes its status 500.
+    A complete page that is not XML has a character that XML does not allow. A retry would not help, although
+    botocore treats such a page as a temporary error of the server and changes its status to 500.
     """
     if answer["status_code"] not in (200, 500):
         return None
@@ -111,9 +111,7 @@ def page_root(answer: dict[str, Any]) -> ET.Element | None:
         root = ET.fromstring(body)  # noqa: S314 (ElementTree loads no entities)
     except ET.ParseError:
         if _WHOLE.search(body):
-            raise UntrustedName(
-                "", "a page came that is no XML, as happens with control characters"
-            ) from None
+            raise UntrustedName("", "a page is not valid XML, as happens with control characters") from None
         return None
     return root if answer["status_code"] == 200 else None
 
@@ -123,7 +121,7 @@ _PAGE = "EbbtidePage"
 
 @dataclass
 class Page:
-    """The columns of one page of a listing, with whole keys, and the folders that stand for more keys."""
+    """The columns of one page of a listing, with full keys, and its folders (common prefixes)."""
 
     keys: list[str]
     sizes: list[int]
@@ -133,17 +131,17 @@ class Page:
 
     @property
     def names(self) -> list[str]:
-        """The keys and the folders together, in key order; the server gives them apart."""
+        """The keys and the folders together, in key order; the server returns them separately."""
         return sorted({*self.keys, *self.folders}) if self.folders else self.keys
 
 
 def speed_up(client: S3Client) -> None:
-    """Let this client hand over listing pages as columns."""
+    """Make this client return listing pages as columns."""
     client.meta.events.register("before-parse.s3.ListObjectsV2", _take_objects)
 
 
 def _take_objects(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any) -> None:
-    """Move the objects of a page out of boto3's sight; what is no whole page is left for boto3 to refuse."""
+    """Take the objects out of a page before boto3 parses it; boto3 refuses incomplete pages."""
     root = page_root(response_dict)
     if root is None:
         return
@@ -154,7 +152,7 @@ def _take_objects(response_dict: dict[str, Any], customized_response_dict: dict[
     page = _columns(contents, space, names)
     for element in root.iterfind(f"{space}CommonPrefixes/{space}Prefix"):
         page.folders.append(names.read(element.text or ""))
-    # SeaweedFS makes its tokens of keys: one that came garbled would go on at another place.
+    # SeaweedFS makes its tokens from keys: a garbled one would continue at another place.
     names.verbatim(root.findtext(f"{space}NextContinuationToken") or "")
     customized_response_dict[_PAGE] = page
     for element in contents:
@@ -184,9 +182,9 @@ def pages(
     delimiter: str = "",
 ) -> Iterator[Page]:
     """
-    Stream the pages of a listing; a page that cannot be had, or is not what was asked for, raises.
+    Stream the pages of a listing; a page that fails, or does not answer the request, raises.
 
-    With a delimiter, keys that have it after the prefix are given as the folder up to it.
+    With a delimiter, keys that contain it after the prefix are returned as folders.
     """
     asked: dict[str, Any] = {"Bucket": bucket, "Prefix": prefix, "EncodingType": "url"}
     if delimiter:
@@ -224,18 +222,18 @@ def pages(
 
 
 def _answers(page: Page, prefix: str, delimiter: str) -> bool:
-    """Tell whether all on a page lies below the prefix, and with a delimiter no deeper than one step."""
+    """Return True if a page is below the prefix, and with a delimiter at most one level deep."""
     if not all(key.startswith(prefix) for key in page.names):
         return False
     if not delimiter:
         return not page.folders
-    # A folder's marker ends in the delimiter; it is an object, and some servers give it as one.
+    # A folder's marker ends in the delimiter; it is an object, and some servers return it as one.
     shallow = all(delimiter not in key[len(prefix) : -1] for key in page.names)
     return shallow and all(folder.endswith(delimiter) and folder != prefix for folder in page.folders)
 
 
 def check_order(keys: Sequence[str], last: str) -> str:
-    """Make sure that keys only grow; else `start_after` and split listings would lose objects unseen."""
+    """Raise unless keys ascend; otherwise `start_after` and split listings would silently lose objects."""
     if keys and (keys[0] <= last or not all(map(operator.lt, keys, keys[1:]))):
         raise StoreError(
             "the store does not list in key order",
@@ -266,7 +264,7 @@ class UploadRow(NamedTuple):
 
 
 def watch_uploads(client: S3Client) -> None:
-    """Let this client refuse pages of uploads with characters that XML does not allow."""
+    """Make this client refuse pages of uploads with characters that XML does not allow."""
     client.meta.events.register("before-parse.s3.ListMultipartUploads", _check_page)
 
 
@@ -276,7 +274,7 @@ def _check_page(response_dict: dict[str, Any], customized_response_dict: dict[st
 
 
 def upload_rows(client: S3Client, bucket: str, prefix: str, backoff: Backoff) -> Iterator[list[UploadRow]]:
-    """Stream the pages of uploads below a prefix; one that cannot be had, or that leads nowhere, raises."""
+    """Stream the pages of uploads below a prefix; a page that fails, or has no successor, raises."""
     markers: dict[str, str] = {}
     seen: set[tuple[str, ...]] = set()
     while True:
@@ -296,7 +294,7 @@ def upload_rows(client: S3Client, bucket: str, prefix: str, backoff: Backoff) ->
         if not answer["IsTruncated"]:
             return
         names = {"KeyMarker": "NextKeyMarker", "UploadIdMarker": "NextUploadIdMarker"}
-        # SeaweedFS orders uploads by their ids alone and gives no key to go on from.
+        # SeaweedFS orders uploads by their ids only and returns no key to continue from.
         markers = {name: answer[said] for name, said in names.items() if answer.get(said)}
         place = tuple(markers.values())
         if not place or place in seen:
@@ -305,7 +303,7 @@ def upload_rows(client: S3Client, bucket: str, prefix: str, backoff: Backoff) ->
 
 
 def _page(client: S3Client, asked: dict[str, Any], backoff: Backoff) -> Any:
-    """Ask for one page and read its names."""
+    """Request one page and decode its names."""
     answer: Any = call(backoff, lambda: client.list_multipart_uploads(**asked, EncodingType="url"))
     encoded = answer.get("EncodingType") == "url"
     doubtful = {upload: key for upload, key in _keys(answer).items() if _would_change(key)}
@@ -320,7 +318,7 @@ def _page(client: S3Client, asked: dict[str, Any], backoff: Backoff) -> Any:
 
 
 def _would_change(key: str) -> bool:
-    """Tell whether decoding changes a key, or fails."""
+    """Return True if decoding changes a key, or fails."""
     return "%" in key or "+" in key or not is_printable(key)
 
 
@@ -328,10 +326,10 @@ def _are_same_without_encoding(
     client: S3Client, asked: dict[str, Any], backoff: Backoff, doubtful: dict[str, str]
 ) -> bool:
     """
-    Tell whether these keys are the same when nobody asks for an encoding.
+    Return True if these keys are the same in a request without encoding.
 
     If XML cannot hold them as they are, they were encoded. Uploads that ended between the two requests do not
-    count; if nothing is left to compare, nobody can tell.
+    count; if none is left to compare, raise.
     """
     try:
         plain = _keys(call(backoff, lambda: client.list_multipart_uploads(**asked)))

@@ -51,7 +51,7 @@ class ObjectDeleter:
     backoff: Backoff
 
     def delete(self, requests: Sequence[DeleteRequest]) -> list[DeleteResult]:
-        """Give one result for each request, in their order; nothing that a single key does raises."""
+        """Return one result per request, in their order; the failure of a single key does not raise."""
         safe = [request for request in requests if not key_problem(request.key)]
         plain = list(dict.fromkeys(request.key for request in safe if request.etag is None))
         results: dict[DeleteRequest, DeleteResult] = {}
@@ -68,7 +68,7 @@ class ObjectDeleter:
         ]
 
     def _delete_page(self, keys: Sequence[str]) -> Iterable[DeleteResult]:
-        """Ask for one page, and again for the keys that the store was too busy for."""
+        """Delete one page, and retry the keys that the store was too busy for."""
         results: dict[str, DeleteResult] = {}
         pending = list(keys)
         for _ in self.backoff.attempts():
@@ -80,7 +80,7 @@ class ObjectDeleter:
         return results.values()
 
     def _ask(self, keys: Sequence[str]) -> dict[str, tuple[str, str]]:
-        """Send one bulk request and give each key's code and message; no code means deleted."""
+        """Send one bulk request and return each key's code and message; no code means deleted."""
         objects = [{"Key": self.root + key} for key in keys]
         try:
             answer = self.client.delete_objects(
@@ -98,7 +98,7 @@ class ObjectDeleter:
         return {key: said.get(key, ("InternalError", _SILENT)) for key in keys}
 
     def _delete_if_same(self, request: DeleteRequest) -> DeleteResult:
-        """Compare first, then delete on condition: some servers ignore the condition, some the absence."""
+        """Compare first, then delete on condition, because some servers ignore the condition."""
         key, etag = request.key, (request.etag or "").strip('"')
         try:
             if self._etag(key) != etag:
@@ -117,15 +117,15 @@ class ObjectDeleter:
         return DeleteResult(key, Outcome.DELETED)
 
     def _etag(self, key: str) -> str:
-        """Ask for the object's present etag."""
+        """Return the object's current etag."""
         answer = call(self.backoff, lambda: self.client.head_object(Bucket=self.bucket, Key=self.root + key))
         return answer["ETag"].strip('"')
 
     def _look_again(self, refused: DeleteResult, etag: str) -> DeleteResult:
         """
-        Find out why the condition was refused: a server may do so for an object that is not there.
+        Find out why the condition failed: a server may also refuse it for a missing object.
 
-        `changed` is final, so it is said only of what was seen to be another content; else it is tried again.
+        `changed` is final, so it is returned only if other content was seen; otherwise the delete is retried.
         """
         try:
             changed = self._etag(refused.key) != etag
@@ -135,7 +135,7 @@ class ObjectDeleter:
 
 
 def result_of(key: str, code: str, message: str) -> DeleteResult:
-    """Turn the store's code for one key into an outcome; no code means deleted."""
+    """Return the outcome for the store's code for one key; no code means deleted."""
     if not code:
         return DeleteResult(key, Outcome.DELETED)
     if code in ABSENT:
@@ -151,7 +151,7 @@ def result_of(key: str, code: str, message: str) -> DeleteResult:
 T = TypeVar("T")
 
 NULL = "null"
-"""The id of a version that was written while versions were not kept."""
+"""The id of a version that was written while the bucket kept no versions."""
 
 _HEADERS = (
     "CacheControl",
@@ -175,11 +175,11 @@ _NEVER_WILL = DENIED | {
     "405",
     "501",
 }
-"""Answers that stay the same however often one asks."""
+"""Error codes for which a retry cannot help."""
 
 
 class Refusal(StoreError):
-    """The server's answer to one request was no; the code tells what that means for the object."""
+    """The server refused one request; the code decides the outcome for the object."""
 
     def __init__(self, error: Exception, what: str) -> None:
         self.code = code_of(error)
@@ -188,12 +188,12 @@ class Refusal(StoreError):
 
     @property
     def changed(self) -> bool:
-        """Tell whether a condition of the request did not hold."""
+        """Return True if a condition of the request failed."""
         return self.code in CHANGED
 
     @property
     def outcome(self) -> Outcome:
-        """Say what became of an item whose request was answered so."""
+        """Return the outcome of an item whose request was refused this way."""
         if self.code in _NEVER_WILL:
             return Outcome.DENIED
         return Outcome.CHANGED if self.changed else Outcome.FAILED
@@ -201,44 +201,44 @@ class Refusal(StoreError):
 
 @dataclass(frozen=True)
 class S3Object:
-    """What S3 says of one object or version."""
+    """The description of one object or version."""
 
     key: str
     asked: str | None
-    """The version that was asked for; None is whatever is current."""
+    """The version that was asked for; None for the current one."""
     version: str | None
-    """The version that it is, if the server says so."""
+    """The actual version id, if the server returns it."""
     etag: str
     size: int
     modified: datetime
     storage_class: str
     headers: Mapping[str, Any]
-    """Content type and the like, by the names in which boto3 takes them."""
+    """Content type and the like, under boto3's names."""
     metadata: Mapping[str, str]
     legal_hold: bool = False
     retain_until: datetime | None = None
     kept_as: Mapping[str, Any] = field(default_factory=dict)
-    """Class and key by which the store keeps it, where they are not the usual ones, as boto3 takes them."""
+    """Storage class and encryption key if they are not the default, under boto3's names."""
     restored: bool = False
-    """It is archived, and the store has made it readable for a while."""
+    """True if it is archived and the store has made it readable for a while."""
 
 
 @dataclass(frozen=True)
 class About:
-    """What is written beside an object's bytes."""
+    """The headers, metadata and tags of an object."""
 
     headers: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
 
     def fields(self) -> dict[str, Any]:
-        """Give it as boto3 takes it."""
+        """Return them as arguments of boto3."""
         tagging = {"Tagging": urlencode(self.tags)} if self.tags else {}
         return {**self.headers, "Metadata": dict(self.metadata), **tagging}
 
 
 class S3Objects:
-    """The objects of one bucket, by whole keys; an answer that is no raises :class:`Refusal`."""
+    """The objects of one bucket, by full keys; a refused request raises :class:`Refusal`."""
 
     def __init__(
         self, spec: StoreSpec, backoff: Backoff | None = None, client: S3Client | None = None
@@ -248,24 +248,24 @@ class S3Objects:
         self.bucket = place.host
         self.root = f"{place.path}/" if place.parts else ""
         self.server = (options.endpoint.rstrip("/"), options.profile)
-        """Who answers and to whom: what is equal in both can copy on the server."""
+        """Endpoint and profile: between buckets that share both, the server can copy."""
         self.client = client or connect(options)
         self._backoff = backoff or Backoff(tries=options.retries)
         self._deleter = ObjectDeleter(self.client, self.bucket, "", options.delete_page, self._backoff)
 
     def ask(self, what: str, operation: Callable[[], T]) -> T:
-        """Make one request, again while the server is busy."""
+        """Make one request, with retries while the server is busy."""
         try:
             return call(self._backoff, operation)
         except FAILURES as error:
             raise Refusal(error, what) from None
 
     def check_bucket(self) -> None:
-        """Make sure that there is a bucket: a server says the same of an object that is in none."""
+        """Raise if the bucket does not exist: a server answers as for a missing object."""
         self.ask(f"find the bucket {self.bucket}", lambda: self.client.head_bucket(Bucket=self.bucket))
 
     def describe(self, key: str, version: str | None = None) -> S3Object | None:
-        """Describe one version, or the current one; None if there is none, or a delete marker hides it."""
+        """Describe one version, or the current one; None if it is missing or hidden by a delete marker."""
         try:
             answer = self.ask("describe", lambda: self.client.head_object(**self._named(key, version)))
         except Refusal as no:
@@ -275,7 +275,7 @@ class S3Objects:
         return _described(key, version, answer)
 
     def read(self, found: S3Object, start: int, length: int) -> bytes:
-        """Read a piece of exactly this content; the same object with another content is refused."""
+        """Read a piece of exactly this content; raise if the object has other content now."""
         if not length:
             return b""
         named = self._named(found.key, found.asked)
@@ -286,7 +286,7 @@ class S3Objects:
 
         data = self.ask("read", piece)
         if len(data) != length:
-            raise StoreError(f"the store gave {len(data)} of {length} bytes", fix="try again later")
+            raise StoreError(f"the store returned {len(data)} of {length} bytes", fix="try again later")
         return data
 
     def pieces(self, found: S3Object, size: int) -> Iterator[bytes]:
@@ -295,20 +295,20 @@ class S3Objects:
             yield self.read(found, start, min(size, found.size - start))
 
     def digest(self, found: S3Object, piece: int) -> str:
-        """Read the whole object and give the SHA-256 of its bytes."""
+        """Read the whole object and return the SHA-256 of its bytes."""
         total = sha256()
         for data in self.pieces(found, piece):
             total.update(data)
         return total.hexdigest()
 
     def tags(self, found: S3Object) -> dict[str, str]:
-        """Give the tags of an object or version."""
+        """Return the tags of an object or version."""
         named = self._named(found.key, found.asked)
         answer = self.ask("read the tags", lambda: self.client.get_object_tagging(**named))
         return {one["Key"]: one["Value"] for one in answer["TagSet"]}
 
     def put(self, key: str, data: bytes, about: About) -> str | None:
-        """Write a new object whole, and say its version; a key that is taken is refused."""
+        """Write a new object and return its version id; raise if the key is taken."""
         answer = self.ask(
             "write",
             lambda: self.client.put_object(
@@ -323,11 +323,11 @@ class S3Objects:
         return answer.get("VersionId")
 
     def remove_same(self, key: str, etag: str) -> DeleteResult:
-        """Delete what is current if it is still this content: compared first, then on condition."""
+        """Delete the current object if it still has this content: compared first, then on condition."""
         return self._deleter.delete([DeleteRequest(key, etag)])[0]
 
     def remove_version(self, key: str, version: str, etag: str = "") -> None:
-        """Delete one version for good; with an etag on the condition that it still has it."""
+        """Delete one version permanently; with an etag, on the condition that it still has it."""
         condition: Any = {"IfMatch": f'"{etag}"'} if etag else {}
         self.ask("delete", lambda: self.client.delete_object(**self._named(key, version), **condition))
 
@@ -337,7 +337,7 @@ class S3Objects:
 
 
 def content_md5(data: bytes) -> str:
-    """Give the checksum by which the server sees that it got what was sent."""
+    """Return the checksum with which the server verifies what it received."""
     return b64encode(md5(data, usedforsecurity=False).digest()).decode()
 
 
@@ -362,7 +362,7 @@ def _described(key: str, asked: str | None, answer: Any) -> S3Object:
 
 
 def _kept_as(answer: Any) -> dict[str, Any]:
-    """Find what a copy must be asked for to be kept in the same way: a class, and a key of somebody's own."""
+    """Return the storage class and the customer's encryption key, which a copy must request again."""
     storage_class = answer.get("StorageClass") or "STANDARD"
     found = {} if storage_class == "STANDARD" else {"StorageClass": storage_class}
     if answer.get(ENCRYPTION, "").startswith("aws:kms"):
@@ -375,7 +375,7 @@ _lock = Lock()
 
 
 def open_objects(spec: StoreSpec) -> S3Objects:
-    """Open a bucket, or give back the one that this process has open already."""
+    """Open a bucket, or return the one that this process already has open."""
     # The process is part of the key: Spark forks its workers, and a forked child must not share sockets.
     key = (os.getpid(), spec.url, tuple(sorted(spec.options.items())))
     with _lock:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 MOST = 1000
-"""S3 gives no more rows a page, whatever it is asked for."""
+"""S3 returns at most this many rows per page."""
 
 _PAGE = "EbbtideVersions"
 
@@ -71,7 +71,7 @@ class VersionPage:
 
 @dataclass(frozen=True)
 class Question:
-    """What to list of a bucket: a prefix, the rows of a page, and with a delimiter one step below it only."""
+    """What to list: a prefix, the rows per page, and with a delimiter only one level below it."""
 
     bucket: str
     prefix: str = ""
@@ -79,20 +79,20 @@ class Question:
     most: int = MOST
 
     def arguments(self) -> dict[str, Any]:
-        """Say it as boto3 wants it; keys are encoded, because XML cannot hold every character."""
+        """Return the arguments of boto3; keys are encoded, because XML cannot hold every character."""
         asked: dict[str, Any] = {"Bucket": self.bucket, "Prefix": self.prefix, "MaxKeys": self.most}
         return {**asked, "EncodingType": "url", **({"Delimiter": self.delimiter} if self.delimiter else {})}
 
 
 def speed_up_versions(client: S3Client) -> None:
-    """Let this client hand over pages of versions as rows."""
+    """Make this client return pages of versions as rows."""
     client.meta.events.register("before-parse.s3.ListObjectVersions", _take_versions)
 
 
 def one_page(
     client: S3Client, asked: Question, backoff: Backoff, *, after: str = "", version: str = ""
 ) -> VersionPage:
-    """Ask for one page, after a key or after one of its versions; what was not asked for raises."""
+    """Request one page, after a key or one of its versions; rows that were not asked for raise."""
     more: dict[str, Any] = {
         name: text for name, text in (("KeyMarker", after), ("VersionIdMarker", version)) if text
     }
@@ -117,7 +117,7 @@ def one_page(
 def version_pages(
     client: S3Client, asked: Question, backoff: Backoff, *, after: str = ""
 ) -> Iterator[VersionPage]:
-    """Stream all pages from a key on; one that cannot be had, or that leads nowhere, raises."""
+    """Stream all pages after a key; a page that fails, or has no successor, raises."""
     key, version = after, ""
     seen: set[int] = set()
     while True:
@@ -156,7 +156,7 @@ def _take_versions(response_dict: dict[str, Any], customized_response_dict: dict
 
 
 def _row(element: ET.Element, space: str, names: NameReader, *, is_marker: bool) -> VersionRow:
-    """Read one version; a server that keeps none says no version id, or 'null'."""
+    """Parse one version; without versioning a server sends no version id, or 'null'."""
     said = {child.tag: child.text or "" for child in element}
     return VersionRow(
         names.read(said[f"{space}Key"]),
@@ -177,14 +177,14 @@ def grouped(
     pages: Iterable[Sequence[VersionRow]], *, after: str = "", up_to: str = ""
 ) -> Iterator[list[VersionRow]]:
     """
-    Pass on the rows of pages in key order, with a key that ends a page held back until the next one.
+    Stream the rows of pages in key order, and hold back the last key of a page until the next page.
 
-    Whoever stops between two lists has whole keys. Rows out of order raise: a range of keys would miss some.
+    So every list has all versions of its keys. Rows out of order raise: a range of keys would miss some.
     """
     held: list[VersionRow] = []
     last = ""
     for found in pages:
-        # Some servers begin with the marker itself; it belongs to the range before this one.
+        # Some servers start with the marker itself; it belongs to the range before this one.
         page = [row for row in found if row.key != after]
         if not page:
             continue
@@ -222,9 +222,9 @@ def numbered(rows: Sequence[VersionRow]) -> list[int]:
 
 def _settled(rows: list[VersionRow]) -> list[VersionRow]:
     """
-    Bring keys into order whose newest version does not come first; all others are as the server has them.
+    Sort the versions of keys whose newest version does not come first; keep all others in the server's order.
 
-    Times alone do not say it: that of a large object is when its upload began.
+    Times alone are not enough: that of a large object is when its upload began.
     """
     if not any(row.is_latest and number for row, number in zip(rows, numbered(rows), strict=True)):
         return rows
@@ -236,7 +236,7 @@ def _settled(rows: list[VersionRow]) -> list[VersionRow]:
 
 
 def _check_order(page: Sequence[VersionRow], last: str, after: str) -> str:
-    """Make sure that keys do not go back, and that nothing comes which lies before the start."""
+    """Raise unless keys ascend and come after the start."""
     keys = [row.key for row in page]
     if keys[0] < last or keys[0] < after or any(one > two for one, two in pairwise(keys)):
         raise _disorder()
@@ -274,14 +274,14 @@ def unordered_versions(client: S3Client, asked: Question, backoff: Backoff) -> I
 def _doubtful(
     client: S3Client, asked: Question, backoff: Backoff, groups: dict[str, _Group], edges: list[str]
 ) -> set[str]:
-    """Name the keys of which versions may have been lost."""
+    """Return the keys whose versions may have been lost."""
     current = {
         key
         for page in pages(client, asked.bucket, asked.prefix, backoff)
         for key in page.keys
         if not _has_current(groups.get(key, {}))
     }
-    # The other versions of `a` are walked to after `a.b` and lost if a page ends between them.
+    # The other versions of `a` are reached after `a.b` and lost if a page ends between them.
     torn = {edge[:end] for edge in edges for end in range(1, len(edge)) if edge[end - 1] != "/"}
     return current | (torn & groups.keys())
 
@@ -291,7 +291,7 @@ def _has_current(group: _Group) -> bool:
 
 
 def _asked_alone(client: S3Client, asked: Question, backoff: Backoff, key: str) -> _Group:
-    """Ask for one key again; a page that has all keys which begin like it has lost none."""
+    """Request one key again; a page with all keys that begin like it has lost none."""
     page = one_page(client, replace(asked, prefix=key, most=MOST), backoff)
     if page.truncated:
         raise StoreError(
@@ -303,7 +303,7 @@ def _asked_alone(client: S3Client, asked: Question, backoff: Backoff, key: str) 
 
 
 def _batched(groups: dict[str, _Group]) -> Iterator[list[VersionRow]]:
-    """Give whole keys in order, in batches worth sending on."""
+    """Stream the keys in order, all versions of a key together, in larger batches."""
     rows: list[VersionRow] = []
     for key in sorted(groups):
         rows += newest_first(groups[key].values())

@@ -34,12 +34,12 @@ class StoreSpec:
     options: Mapping[str, str] = field(default_factory=dict)
     """Settings that are no secret: endpoint, region, path style, retries."""
     witness: str = ""
-    """An object that the driver has seen; who opens the store and does not see it has another one."""
+    """An object that the driver has seen. An executor that does not see it has opened another store."""
 
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """What a store says of one object."""
+    """The key, size, time and etag of one object."""
 
     key: str
     size: int
@@ -49,7 +49,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True)
 class DeleteRequest:
-    """One object to delete; with an etag only if it is still that very content."""
+    """One object to delete; with an etag, only if its content is still the same."""
 
     key: str
     etag: str | None = None
@@ -57,7 +57,7 @@ class DeleteRequest:
 
 @dataclass(frozen=True)
 class DeleteResult:
-    """The outcome for one key, with the store's own words where it refused."""
+    """The outcome for one key, with the reason that the store gave if it refused."""
 
     key: str
     outcome: Outcome
@@ -66,7 +66,7 @@ class DeleteResult:
 
 @dataclass(frozen=True)
 class MoveRequest:
-    """One object that is to have another key; with an etag only if it is still that very content."""
+    """One object to move to another key; with an etag, only if its content is still the same."""
 
     source: str
     target: str
@@ -79,11 +79,11 @@ class Store(Protocol):
 
     @property
     def spec(self) -> StoreSpec:
-        """Say how this store was opened, so that an executor can open it too."""
+        """Return how this store was opened, so that an executor can open it too."""
 
     @property
     def reports_absence(self) -> bool:
-        """Tell whether a delete can tell `deleted` from `absent` (S3's bulk delete cannot)."""
+        """Return True if a delete can distinguish `deleted` from `absent` (S3's bulk delete cannot)."""
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[RecordBatch]:
         """
@@ -97,8 +97,8 @@ class Store(Protocol):
         Stream the names directly below a folder, in key order: objects as they are, folders with a slash.
 
         The prefix is empty or ends in a slash, and names are relative to it; a folder comes once, however
-        much it holds. One that is not there has no children, and one that just lost its last object may be
-        given for a while, without any. Like a listing, this raises where it fails.
+        much it holds. A missing folder has no children, and a folder that just lost its last object may still
+        be returned for a while. Like a listing, this raises if it fails.
         """
 
     def stat(self, key: str) -> ObjectInfo:
@@ -111,19 +111,19 @@ class Store(Protocol):
         """
         Write one whole object, atomically: a reader sees the old or the new, never a part.
 
-        A key that is `unknown` was just made up and nobody can ask for it yet, so a store may write it in
-        place, which on a disk is several times faster; if it exists all the same, that is an error.
+        A key that is `unknown` was just generated and no reader can know it yet, so a store may write it in
+        place, which is several times faster on a disk; if the key exists nevertheless, that is an error.
         """
 
     def create(self, key: str, data: bytes) -> bool:
         """
         Write one whole object only if the key is free; return whether this call wrote it.
 
-        Of several callers at once exactly one is told True. An object that is there stays as it is.
+        Of several concurrent callers exactly one gets True. An existing object is left unchanged.
         """
 
     def copy(self, source: str, target: str) -> None:
-        """Copy inside the store, on the server where it can."""
+        """Copy inside the store, on the server if possible."""
 
     def delete(self, requests: Sequence[DeleteRequest]) -> Sequence[DeleteResult]:
         """
@@ -134,20 +134,20 @@ class Store(Protocol):
 
     def move(self, requests: Sequence[MoveRequest]) -> Sequence[DeleteResult]:
         """
-        Give objects other keys; one result for each request, under its source's key and in their order.
+        Move objects to other keys; return one result per request, under its source's key and in their order.
 
-        `deleted` means that the source is gone and the target has its content, whether it was this call that
-        did it or an earlier one. A target that has another content is `taken`, and nothing is changed; one
-        that has the same is proven to, and then the source goes. If neither is there it is `absent`; a source
-        that has another etag than was asked for is `changed` and stays.
-        Whatever is interrupted, the content is under one of the two keys or under both, and the same call
-        goes on from there. Failures are results, as of a delete.
+        `deleted` means that the source is gone and the target has its content, by this call or an earlier
+        one. If the target has other content, the outcome is `taken` and nothing changes; if it has the same
+        content, which is proven first, the source is deleted. If neither exists it is `absent`; a source with
+        another etag than requested is `changed` and stays.
+        After an interruption the content is under one of the two keys or under both, and the same call
+        continues from there. Failures are results, as for a delete.
         """
 
 
 def key_problem(key: str) -> str:
     """
-    Say why a key is not safe to send to a store, or nothing if it is.
+    Return why a key is not safe to send to a store, or "" if it is.
 
     Web servers and file systems resolve ``.`` and ``..``, so such a key may reach another object than
     the one it names.
@@ -157,7 +157,7 @@ def key_problem(key: str) -> str:
     if "\0" in key:
         return "the key has a NUL character"
     if not key.isascii() and any("\ud800" <= c <= "\udfff" for c in key):
-        return "the key is no valid unicode"
+        return "the key is not valid Unicode"
     parts = key.split("/")
     return "the key has a '.' or '..' part" if "." in parts or ".." in parts else ""
 
@@ -174,10 +174,10 @@ def check_key(key: str) -> None:
 
 
 def check_folder(prefix: str) -> None:
-    """Raise BadInput for a prefix that names no whole folder: names are cut off at its end."""
+    """Raise BadInput for a prefix that is not a whole folder: names are cut off at its end."""
     if prefix and not prefix.endswith("/"):
         raise BadInput(
-            f"{prefix!r} is no folder",
+            f"{prefix!r} is not a folder",
             why="the children of a folder are named from its last slash on",
             fix=f"write {prefix + '/'!r}, or nothing for the root",
         )
@@ -191,10 +191,9 @@ _lock = Lock()
 
 def open_store(spec: StoreSpec | str) -> Store:
     """
-    Open the store at a URL or a folder, or give back the one that this process has open already.
+    Open the store at a URL or a folder, or return the one that this process already has open.
 
-    A witness that is not seen stops whoever opens the store: it is not the one that was meant, or another
-    disk, and would look empty.
+    Raise MetadataError if the witness is not in it: it is another store or disk, and would look empty.
     """
     if isinstance(spec, str):
         spec = StoreSpec(spec)
@@ -226,7 +225,7 @@ def _check_witness(store: Store, witness: str) -> None:
 
 
 def _open(spec: StoreSpec) -> Store:
-    """Import the store's own library only when it is wanted: boto3 takes a while to load."""
+    """Open a store, and import its library only now: boto3 takes a while to load."""
     scheme = spec.url.split(":", 1)[0]
     if scheme == "file":
         from ebbtide.storage.local import LocalStore  # noqa: PLC0415 (see above)

@@ -175,7 +175,7 @@ def test_children_of_half_a_folder_are_refused(store, prefix):
     """A prefix that does not end at a folder's slash is bad input, whatever it begins."""
     store.write("a/b/c", b"")
 
-    with pytest.raises(BadInput, match="is no folder"):
+    with pytest.raises(BadInput, match="is not a folder"):
         list(store.children(prefix))
 
 

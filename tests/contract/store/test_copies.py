@@ -194,7 +194,7 @@ def test_a_copy_that_could_not_be_proven_is_not_made(s3_store, proxy, way):
     proxy.inject(is_head, with_headers({**GLACIER, **RESTORED, **(KMS if way != "in parts" else {})}))
     result = move(s3_store, "a", "b", IN_PARTS if way == "in parts" else IN_ONE)
 
-    assert (Outcome.FAILED, True) == (result.outcome, "no copy of it could be proven" in result.reason)
+    assert (Outcome.FAILED, True) == (result.outcome, "a copy of it could not be verified" in result.reason)
     assert [] == [one for one in proxy.requests if is_beginning(one)]
     assert ["a"] == keys_of(s3_store)
 

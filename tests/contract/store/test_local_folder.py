@@ -163,7 +163,7 @@ def test_a_name_that_is_no_utf8_stops_the_listing(local_store, root):
     with open(os.fsencode(root) + b"/\xff", "wb"):  # noqa: PTH123 (bytes)
         pass
 
-    with pytest.raises(StoreError, match="no UTF-8"):
+    with pytest.raises(StoreError, match="not UTF-8"):
         keys_of(local_store)
 
 

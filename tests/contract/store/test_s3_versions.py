@@ -365,7 +365,7 @@ def test_wrong_credentials_raise(kept, monkeypatch, ask):
 @pytest.mark.parametrize("url", ["s3://bucket/prefix", "file:///tmp"])
 def test_what_is_no_bucket_is_refused(url):
     """Rules are about whole keys of a bucket, so there is no prefix to open."""
-    with pytest.raises(AddressError, match="is no bucket"):
+    with pytest.raises(AddressError, match="is not a bucket"):
         VersionedBucket(StoreSpec(url))
 
 
