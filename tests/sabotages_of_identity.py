@@ -122,7 +122,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "upload follows links",
-        "cli/lake_upload.py",
+        "cli/lake.py",
         "if entry.is_symlink() and not follow:",
         "if False:",
         UPLOADS,

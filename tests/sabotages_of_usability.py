@@ -8,7 +8,7 @@ PREFLIGHT = ("tests/unit/cli/test_preflight.py",)
 SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "a terminated plan stays planning",
-        "cli/interruption.py",
+        "cli/failure.py",
         "_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)",
         "_SIGNALS = (signal.SIGINT,)",
         INTERRUPTED,
@@ -36,7 +36,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a busy target is found out about when Spark has started",
-        "cli/preflight.py",
+        "cli/pipeline.py",
         'with target_lock(state.root, target_uid, "a check"):',
         "if True:",
         PREFLIGHT,

@@ -12,8 +12,9 @@ from time import sleep
 import pytest
 from tests.services.ebb import ebb
 
-from ebbtide.cli import apply, planning
-from ebbtide.cli.interruption import Interrupted
+from ebbtide.cli import apply
+from ebbtide.cli import pipeline as planning
+from ebbtide.cli.failure import Interrupted
 from ebbtide.core.errors import EnvironmentProblem
 from ebbtide.state.runs import Ledger, RunState
 
@@ -29,7 +30,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 from functools import partial
 from pathlib import Path
 from pyspark.sql import SparkSession
-import ebbtide.cli.apply, ebbtide.cli.planning
+import ebbtide.cli.apply, ebbtide.cli.pipeline
 from ebbtide.cli.main import main
 
 module, name, step = sys.modules[f"ebbtide.cli.{sys.argv[1]}"], sys.argv[2], sys.argv[3]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -11,6 +10,7 @@ from ebbtide.cli.console import (
     PLAN_HELP,
     AsJson,
     Master,
+    confirm,
     print_json,
     progress,
     safe,
@@ -18,9 +18,8 @@ from ebbtide.cli.console import (
     say_next,
     table,
 )
-from ebbtide.cli.preflight import check_ready
+from ebbtide.cli.pipeline import check_ready
 from ebbtide.cli.state import State
-from ebbtide.core.errors import BadInput
 from ebbtide.core.format import count, human_bytes, plural
 from ebbtide.core.manifest import Manifest
 from ebbtide.core.words import Words
@@ -92,12 +91,6 @@ def _confirm(manifest: Manifest, *, yes: bool) -> None:
     due = manifest.summary.due
     if yes or not due.objects:
         return
-    if not sys.stdin.isatty():
-        raise BadInput(
-            "the deletion has to be confirmed",
-            why="apply asks before it changes anything, and standard input is no terminal",
-            fix="look at the plan with 'ebb plan show', then apply with --yes",
-        )
     words = words_of(manifest)
     if words.actions:
         what = words.deeds(manifest.summary.by_collector)
@@ -107,7 +100,13 @@ def _confirm(manifest: Manifest, *, yes: bool) -> None:
         question = f"Delete {what} of {manifest.target} for good?"
         if manifest.recycling:
             question = f"Set aside {what} of {manifest.target} for {plural(manifest.recycling.days, 'day')}?"
-    typer.confirm(question, abort=True)
+    confirm(
+        question,
+        what="the deletion has to be confirmed",
+        why="apply asks before it changes anything",
+        fix="look at the plan with 'ebb plan show', then apply with --yes",
+        yes=yes,
+    )
 
 
 def _show(applied: Applied, words: Words, manifest: Manifest) -> None:

@@ -1,4 +1,4 @@
-"""`ebb bucket rules`: S3 lifecycle configurations, checked as S3 checks them and kept as S3 keeps them."""
+"""`ebb bucket rules` and `ebb bucket where`: lifecycle rules of buckets, and where they moved objects."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ import typer
 
 from ebbtide.cli.console import AsJson, print_json, safe, say, table
 from ebbtide.cli.state import State
-from ebbtide.core.errors import BadInput, LifecycleError
-from ebbtide.core.format import plural
-from ebbtide.core.instant import format_second
-from ebbtide.targets.s3.names import bucket_url
+from ebbtide.core.errors import BadInput, LifecycleError, NotFound
+from ebbtide.core.format import human_bytes, plural
+from ebbtide.core.instant import format_second, parse_instant
+from ebbtide.targets.s3.names import bucket_name, bucket_url
 from ebbtide.targets.s3.rules.configuration import MINIMUM_SIZE, Configuration, MinimumSize
 from ebbtide.targets.s3.rules.document import configuration_hash, write_json, write_xml
 from ebbtide.targets.s3.rules.validation import MALFORMED
 from ebbtide.targets.s3.rules.warnings import configuration_warnings
 from ebbtide.targets.s3.rules_file import read_rules_file as read_file
+from ebbtide.targets.s3.transition.moves import Move, Moves, Stage
 
-app = typer.Typer(
+app = typer.Typer(add_completion=False)
+rules = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Lifecycle rules of buckets, in S3's JSON or XML."
 )
+app.add_typer(rules, name="rules")
 
 Bucket = Annotated[str, typer.Argument(help="The bucket: s3://NAME or NAME.")]
 File = Annotated[
@@ -35,7 +38,7 @@ LeastSize = Annotated[
 ]
 
 
-@app.command("check")
+@rules.command("check")
 def check(
     context: typer.Context, file: File, minimum_size: LeastSize = None, as_json: AsJson = False
 ) -> None:
@@ -59,7 +62,7 @@ def check(
     _show_warnings(warnings)
 
 
-@app.command("set")
+@rules.command("set")
 def set_rules(
     context: typer.Context,
     bucket: Bucket,
@@ -83,7 +86,7 @@ def set_rules(
     _show_warnings(warnings)
 
 
-@app.command("get")
+@rules.command("get")
 def get_rules(
     context: typer.Context,
     bucket: Bucket,
@@ -103,7 +106,7 @@ def get_rules(
         print(f"note: XML cannot say {MINIMUM_SIZE}: {configuration.minimum_size}", file=sys.stderr)
 
 
-@app.command("rm")
+@rules.command("rm")
 def remove_rules(context: typer.Context, bucket: Bucket, as_json: AsJson = False) -> None:
     """Forget the bucket's configuration; it is fine if there is none."""
     state: State = context.obj
@@ -115,7 +118,7 @@ def remove_rules(context: typer.Context, bucket: Bucket, as_json: AsJson = False
         say(f"{safe(url)} has no rules")
 
 
-@app.command("list")
+@rules.command("list")
 def list_rules(context: typer.Context, as_json: AsJson = False) -> None:
     """List the buckets that have rules, and whether any rule is enabled."""
     state: State = context.obj
@@ -156,3 +159,50 @@ def _answer(refused: BadInput) -> dict[str, str]:
 def _show_warnings(warnings: list[str]) -> None:
     for warning in warnings:
         say(f"[yellow]warning:[/yellow] {safe(warning)}")
+
+
+_SHOWN = ("version", "location", "url", "stage", "size", "etag", "modified", "at", "rules", "run")
+
+
+@app.command()
+def where(
+    context: typer.Context,
+    bucket: Annotated[str, typer.Argument(help="The bucket, as BUCKET or s3://BUCKET.")],
+    key: Annotated[str, typer.Argument(help="The key that the object had there.")],
+    as_json: AsJson = False,
+) -> None:
+    """Say to which location the versions of a key were moved, when, and by which rule."""
+    state: State = context.obj
+    name = bucket_name(bucket)
+    found = Moves(state.root).where(name, key)
+    if not found:
+        raise NotFound(
+            f"nothing is known of a move of {key!r} out of {name}",
+            why="no run under this state root moved it to a location",
+            fix="check the spelling; an object that was not moved is still in its bucket",
+        )
+    if as_json:
+        print_json([_row(move) for move in found])
+        return
+    for move in found:
+        _show(move)
+
+
+def _row(move: Move) -> dict[str, Any]:
+    return {"bucket": move.bucket, "key": move.key, **{name: getattr(move, name) for name in _SHOWN}}
+
+
+def _show(move: Move) -> None:
+    """Print one move."""
+    say(f"[bold]{safe(move.url)}[/bold]  {human_bytes(move.size)}")
+    rules = ", ".join(move.rules) or "no named rule"
+    done = "moved" if move.stage is Stage.MOVED else "copied"
+    run = "" if move.run is None else f" (run {move.run})"
+    say(f"  location {safe(move.location)}: {done} at {_second(move.at)} by {safe(rules)}{run}")
+    say(f"  version {safe(move.version)}, written {_second(move.modified)}")
+    if move.stage is not Stage.MOVED:
+        say("  the original may still be in the bucket: the run that copied it has not finished")
+
+
+def _second(recorded: str) -> str:
+    return format_second(parse_instant(recorded))

@@ -17,6 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from ebbtide.config import NOW_VARIABLE
+from ebbtide.core.errors import BadInput
 from ebbtide.core.format import printable, shorten
 from ebbtide.core.instant import format_instant
 from ebbtide.engine.spark.progress import OnProgress, no_progress
@@ -164,6 +165,22 @@ def _line(cells: Sequence[str], widths: Sequence[int], numbers: Sequence[int]) -
         for index, (cell, width) in enumerate(zip(fitted, widths, strict=True))
     ]
     return _GAP.join(padded).rstrip()
+
+
+def confirm(
+    question: str,
+    *,
+    why: str,
+    yes: bool,
+    what: str = "this has to be confirmed",
+    fix: str = "add --yes if this is meant",
+) -> None:
+    """Ask before a change, unless `yes` is given; if standard input is not a terminal, raise BadInput."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise BadInput(what, why=f"{why}; standard input is not a terminal", fix=fix)
+    typer.confirm(question, abort=True)
 
 
 @contextmanager

@@ -1,42 +1,28 @@
-"""`ebb lake`: repositories of the embedded catalog."""
+"""`ebb lake`: repositories of the embedded catalog, their branches, tags, commits and objects."""
 
 from __future__ import annotations
 
+import os
+import sys
 from base64 import b64encode
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import islice
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ebbtide.cli import (
-    lake_check,
-    lake_delete,
-    lake_identity,
-    lake_policy,
-    lake_reap,
-    lake_retention,
-    lake_upload,
-)
-from ebbtide.cli.console import AsJson, print_json, safe, say, table
-from ebbtide.cli.lake_upload import say_commit
+from ebbtide.cli.console import AsJson, print_json, safe, say, say_next, table
 from ebbtide.cli.state import State
-from ebbtide.core.format import count, human_bytes, plural
+from ebbtide.core.errors import BadInput
+from ebbtide.core.format import count, human_bytes, plural, printable
 from ebbtide.core.instant import format_second
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Work with repositories of the embedded catalog."
-)
-app.add_typer(lake_policy.app, name="policy")
-app.add_typer(lake_retention.app, name="retention")
-app.command("check")(lake_check.check)
-app.command("delete")(lake_delete.delete)
-app.command("upload")(lake_upload.upload)
-app.command("adopt")(lake_identity.adopt)
-app.command("recover")(lake_identity.recover)
-app.command("forget")(lake_identity.forget)
-app.command("reap")(lake_reap.reap)
-app.command("queue")(lake_reap.queue)
+if TYPE_CHECKING:
+    from ebbtide.targets.lake.catalog.model import RetiredRepository
+
+app = typer.Typer(add_completion=False)
 
 Repo = Annotated[str, typer.Argument(help="The repository.")]
 Branch = Annotated[str, typer.Option("--branch", "-b", help="The branch.")]
@@ -71,7 +57,7 @@ def list_repositories(
     """List repositories."""
     state: State = context.obj
     if deleted:
-        lake_delete.show_deleted(state.catalog.retired(), as_json=as_json)
+        _show_deleted(state.catalog.retired(), as_json=as_json)
         return
     found = state.catalog.repositories()
     if as_json:
@@ -79,6 +65,15 @@ def list_repositories(
     else:
         rows = [(r.name, r.namespace, r.default_branch, format_second(r.created)) for r in found]
         table("Repositories", ("name", "namespace", "default branch", "created"), rows)
+
+
+def _show_deleted(found: Sequence[RetiredRepository], *, as_json: bool) -> None:
+    """List the repositories that were deleted and are not collected yet."""
+    if as_json:
+        print_json(found)
+    else:
+        rows = [(gone.name, gone.namespace, format_second(gone.deleted)) for gone in found]
+        table("Deleted repositories", ("name", "namespace", "deleted"), rows)
 
 
 @app.command()
@@ -251,3 +246,125 @@ def cat(
         print_json(entry | {"content_base64": b64encode(content).decode("ascii")})
     else:
         typer.echo(content, nl=False)
+
+
+_NAMED = 3
+
+
+@dataclass
+class _Found:
+    """The files to upload by their keys, and the symbolic links that were left out."""
+
+    files: list[tuple[str, Path]] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+
+@app.command()
+def upload(
+    context: typer.Context,
+    repo: Annotated[str, typer.Argument(help="The repository.")],
+    source: Annotated[Path, typer.Argument(help="A file, or a folder to upload whole.")],
+    key: Annotated[str, typer.Argument(help="The key; for a folder, what goes before each key.")] = "",
+    branch: Annotated[str, typer.Option("--branch", "-b", help="The branch.")] = "main",
+    follow_links: Annotated[
+        bool,
+        typer.Option(
+            "--follow-links", help="Upload what symbolic links point to; they are skipped otherwise."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Upload a file or a folder to a branch (staged until committed)."""
+    state: State = context.obj
+    found = _find(source, key, follow=follow_links)
+    uploaded = state.catalog.upload_many(repo, branch, _items(found))
+    if found.skipped:
+        print(f"warning: {printable(_skipped(found.skipped))}", file=sys.stderr)
+    if as_json:
+        print_json({"uploaded": uploaded, "branch": branch, "skipped_links": found.skipped})
+        return
+    say(f"uploaded {plural(uploaded, 'object')} to {safe(branch)}")
+    say_commit(state, repo, branch)
+
+
+def say_commit(state: State, repo: str, branch: str) -> None:
+    """Say how to go on after a change to what is staged."""
+    elsewhere = [] if branch == "main" else ["--branch", branch]
+    say_next(state.command("lake", "commit", repo, *elsewhere, "-m", "what changed"))
+
+
+def _find(source: Path, key: str, *, follow: bool) -> _Found:
+    """Find all files before the first is uploaded, so that what is refused leaves nothing behind."""
+    found = _Found()
+    if not os.path.lexists(source):
+        raise BadInput(f"{source} is not there", fix="check the path")
+    if source.is_symlink() and not follow:
+        raise BadInput(
+            f"{source} is a symbolic link",
+            why="it may lead outside the folder that is meant",
+            fix="name what it points to, or add --follow-links",
+        )
+    if source.is_dir():
+        _walk(source, key, found, (), follow=follow)
+    else:
+        _take(source, key or source.name, found)
+    return found
+
+
+def _walk(folder: Path, key: str, found: _Found, above: tuple[tuple[int, int], ...], *, follow: bool) -> None:
+    """Collect the files below a folder in the order of their names; `above` are the folders it lies in."""
+    here = _identity(folder)
+    if here in above:
+        raise BadInput(
+            f"{folder} leads back to a folder that it lies in",
+            why="following this symbolic link would never end",
+            fix="remove the link, or upload without --follow-links",
+        )
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as broken:
+        raise _unreadable(broken) from None
+    for entry in entries:
+        path = Path(entry.path)
+        if entry.is_symlink() and not follow:
+            found.skipped.append(key + entry.name)
+        elif entry.is_dir():
+            _walk(path, f"{key}{entry.name}/", found, (*above, here), follow=follow)
+        elif entry.is_file() or entry.is_symlink():
+            _take(path, key + entry.name, found)
+
+
+def _take(path: Path, key: str, found: _Found) -> None:
+    """Add one file; a link that points to nothing is an error, and special files are passed over."""
+    if not path.exists():
+        raise BadInput(f"{path} points to nothing", fix="remove the link, or upload without --follow-links")
+    if path.is_file():
+        found.files.append((key, path))
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    try:
+        found = folder.stat()
+    except OSError as broken:
+        raise _unreadable(broken) from None
+    return found.st_dev, found.st_ino
+
+
+def _items(found: _Found) -> Iterator[tuple[str, bytes]]:
+    for key, path in found.files:
+        try:
+            yield key, path.read_bytes()
+        except OSError as broken:
+            raise _unreadable(broken) from None
+
+
+def _unreadable(broken: OSError) -> BadInput:
+    return BadInput(f"{broken.filename} cannot be read: {broken.strerror}", fix="check its permissions")
+
+
+def _skipped(links: list[str]) -> str:
+    more = f" and {len(links) - _NAMED} more" if len(links) > _NAMED else ""
+    names = ", ".join(links[:_NAMED]) + more
+    return (
+        f"skipped {plural(len(links), 'symbolic link')}: {names}; --follow-links uploads what they point to"
+    )

@@ -18,7 +18,10 @@ from ebbtide.targets.lake.checking import LiveCheck, check_live
 from ebbtide.targets.lake.metadata.world import world_of
 from ebbtide.targets.repository.policy import LakePolicy, parse_lake_policy
 
+app = typer.Typer(add_completion=False)
 
+
+@app.command()
 def check(
     context: typer.Context,
     repo: Annotated[str, typer.Argument(help="The repository.")],

@@ -26,7 +26,10 @@ Grace = Annotated[
 ]
 SHOWN = 50
 
+app = typer.Typer(add_completion=False)
 
+
+@app.command()
 def reap(
     context: typer.Context,
     repo: Repo = None,
@@ -66,6 +69,7 @@ def reap(
         sleep(watch)
 
 
+@app.command()
 def queue(
     context: typer.Context,
     repo: Annotated[str, typer.Argument(help="The repository, or one that was deleted.")],

@@ -1,4 +1,4 @@
-"""Groups of commands that import a command only when it is called: nobody waits for Spark to read a list."""
+"""Groups of commands that import a command only when it is called: listing runs must not load Spark."""
 
 from __future__ import annotations
 
@@ -14,8 +14,17 @@ if TYPE_CHECKING:
     from ebbtide.cli.state import State
 
 
-def lazy_group(commands: Mapping[str, tuple[str, str]], **settings: Any) -> typer.Typer:
-    """Make a group of commands, each by the module in ebbtide.cli that has its `app`, and its help."""
+Commands = Mapping[str, "tuple[str | Commands, str]"]
+"""Commands by name: the module in ebbtide.cli, or the commands of a group, and the help text."""
+
+
+def lazy_group(commands: Commands, **settings: Any) -> typer.Typer:
+    """
+    Make a group of commands that are imported when they are called.
+
+    A module has a Typer named `app`. If that has a command or group of the same name, it is the command;
+    otherwise the app itself is.
+    """
 
     class Group(TyperGroup):
         """Knows the names and the help of its commands, and no more until one is called."""
@@ -25,10 +34,7 @@ def lazy_group(commands: Mapping[str, tuple[str, str]], **settings: Any) -> type
             name, stub, rest = super().resolve_command(ctx, args)
             if stub is None:
                 return name, stub, rest
-            module = importlib.import_module(f"ebbtide.cli.{commands[stub.name or ''][0]}")
-            # Help is plain text: as markup, the brackets of oci://HOST[/REPO] are a mistake.
-            module.app.rich_markup_mode = None
-            command = typer.main.get_command(module.app)
+            command = _command(stub.name or "", *commands[stub.name or ""])
             # The state is made when the root's own callback runs, which is after this.
             _announce_first(command, lambda: ctx.find_root().obj)
             return name, command, rest
@@ -41,8 +47,21 @@ def lazy_group(commands: Mapping[str, tuple[str, str]], **settings: Any) -> type
     return app
 
 
+def _command(name: str, source: str | Commands, explained: str) -> Any:
+    """Return a command of a module, or a group of commands that are still to be imported."""
+    if not isinstance(source, str):
+        group = lazy_group(source, help=explained)
+        group.callback()(lambda: None)
+        return typer.main.get_command(group)
+    module = importlib.import_module(f"ebbtide.cli.{source}")
+    # Help is plain text: as markup, the brackets of oci://HOST[/REPO] are a mistake.
+    module.app.rich_markup_mode = None
+    found = typer.main.get_command(module.app)
+    return found.commands.get(name, found) if isinstance(found, TyperGroup) else found
+
+
 def _announce_first(command: Any, state: Callable[[], State]) -> None:
-    """Let a command, or all of a group, say first what there is to know of its clock."""
+    """Make a command, or all commands of a group, print the warnings about its clock first."""
     if isinstance(command, TyperGroup):
         for one in command.commands.values():
             _announce_first(one, state)

@@ -22,7 +22,7 @@ from ebbtide.cli.console import (
     table,
 )
 from ebbtide.cli.failure import DETAILED
-from ebbtide.cli.planning import plan_or_ask, run_plan
+from ebbtide.cli.pipeline import plan_or_ask, run_plan
 from ebbtide.cli.state import State, instant
 from ebbtide.cli.target_options import target_help, with_target_options
 from ebbtide.core.decision import MOVED, Decision

@@ -12,7 +12,7 @@ from ebbtide.cli.apply import run_apply, show_applied
 from ebbtide.cli.console import AsJson, Master, print_json, safe, say, table
 from ebbtide.cli.image_recycle import empty as empty_image_bin
 from ebbtide.cli.image_recycle import list_bin as list_image_bin
-from ebbtide.cli.planning import run_plan
+from ebbtide.cli.pipeline import run_plan
 from ebbtide.cli.state import State, is_bucket, is_registry, lake_target
 from ebbtide.core.errors import BadInput, EbbtideError, MetadataError
 from ebbtide.core.format import count, human_bytes, plural

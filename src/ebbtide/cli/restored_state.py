@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from ebbtide.cli.console import AsJson, print_json, safe, say
+from ebbtide.cli.console import AsJson, confirm, print_json, safe, say
 from ebbtide.cli.state import State
-from ebbtide.core.errors import BadInput
 from ebbtide.engine.newest_run import accept_restored
 
 app = typer.Typer(
@@ -34,15 +32,11 @@ def accept(
     What was recorded only in the lost copy stays lost. Plans made so far cannot be applied any more.
     """
     state: State = context.obj
-    if not yes:
-        question = "Removed items and holds that only the lost copy had will be forgotten. Continue?"
-        if not sys.stdin.isatty():
-            raise BadInput(
-                "this has to be confirmed",
-                why="items whose restore is forgotten may be deleted again",
-                fix="add --yes if this is meant",
-            )
-        typer.confirm(question, abort=True)
+    confirm(
+        "Removed items and holds that only the lost copy had will be forgotten. Continue?",
+        why="items whose restore is forgotten may be deleted again",
+        yes=yes,
+    )
     number, found = accept_restored(state.root, state.ledger)
     if as_json:
         print_json({"run_id": number, "found": found})

@@ -5,7 +5,7 @@ import json
 import pytest
 import typer
 
-from ebbtide.cli.bucket_where import where
+from ebbtide.cli.bucket_rules import where
 from ebbtide.cli.state import State
 from ebbtide.core.errors import NotFound
 from ebbtide.targets.s3.transition.moves import Move, Moves, Stage

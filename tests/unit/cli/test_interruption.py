@@ -6,8 +6,7 @@ import signal
 
 import pytest
 
-from ebbtide.cli.failure import fail
-from ebbtide.cli.interruption import Interrupted, signals_raise
+from ebbtide.cli.failure import Interrupted, fail, signals_raise
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])

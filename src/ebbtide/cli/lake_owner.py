@@ -1,13 +1,12 @@
-"""`ebb lake adopt`, `recover` and `forget`: ways forward when a namespace and its catalog do not agree."""
+"""`ebb lake delete`, `adopt`, `recover` and `forget`: which repository owns a namespace."""
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from ebbtide.cli.console import AsJson, print_json, safe, say, say_next
+from ebbtide.cli.console import AsJson, confirm, print_json, safe, say, say_next
 from ebbtide.cli.state import State
 from ebbtide.core.errors import BadInput
 from ebbtide.core.format import plural
@@ -16,10 +15,38 @@ from ebbtide.state.locks import target_lock
 from ebbtide.targets.lake.recovery import forget as forget_lost
 from ebbtide.targets.lake.recovery import recover as recover_lost
 
+app = typer.Typer(add_completion=False)
+
 Repo = Annotated[str, typer.Argument(help="The repository.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
+@app.command()
+def delete(
+    context: typer.Context,
+    repo: Repo,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete a repository: its branches, tags, commits and rules. Its objects wait for a run."""
+    state: State = context.obj
+    found = state.catalog.repository(repo)
+    confirm(
+        f"Forget all branches, tags and commits of {found.name} for good?",
+        what=f"the deletion of {found.name} has to be confirmed",
+        why="its branches, tags and commits cannot be brought back",
+        fix="delete it with --yes",
+        yes=yes,
+    )
+    gone = state.catalog.delete_repository(repo)
+    if as_json:
+        print_json(gone)
+        return
+    say(f"deleted {safe(gone.name)}; its objects are still at {safe(gone.namespace)}")
+    say_next(state.command("plan", f"lake:{gone.name}", "--deleted"))
+
+
+@app.command()
 def adopt(
     context: typer.Context,
     repo: Repo,
@@ -32,7 +59,7 @@ def adopt(
     found = catalog.retired_repository(repo) if deleted else catalog.repository(repo)
     before = catalog.marked_owner(found)
     owner = before.label if before else "nobody, as far as its marker can be read"
-    _confirm(
+    confirm(
         f"{found.namespace} belongs to {owner}. Let {repo} own it, and delete objects in it?",
         why="whoever else uses the namespace would lose data",
         yes=yes,
@@ -47,6 +74,7 @@ def adopt(
         say(f"{safe(repo)} owns {safe(found.namespace)}")
 
 
+@app.command()
 def recover(
     context: typer.Context,
     repo: Repo,
@@ -69,6 +97,7 @@ def recover(
         say_next(state.command("lake", "log", repo, made.branch))
 
 
+@app.command()
 def forget(
     context: typer.Context,
     repo: Repo,
@@ -91,7 +120,7 @@ def forget(
             fix=f"name metaranges that 'ebb lake forget {repo} --list' shows, or say --all-unknown",
         )
     found = state.catalog.repository(repo)
-    _confirm(
+    confirm(
         "Their objects may be deleted by the next sweep. Declare them garbage?",
         why="what only these commits need is deleted by the next sweep",
         yes=yes,
@@ -112,11 +141,3 @@ def _show(unknown: tuple[str, ...], *, as_json: bool) -> None:
         say(one)
     if not unknown:
         say("no metarange is unknown to the catalog")
-
-
-def _confirm(question: str, *, why: str, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise BadInput("this has to be confirmed", why=why, fix="add --yes if this is meant")
-    typer.confirm(question, abort=True)

@@ -1,4 +1,4 @@
-"""`ebb lake retention`: for how long a repository's old commits keep what they reach."""
+"""`ebb lake policy` and `ebb lake retention`: the rules of a repository."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
-from ebbtide.cli.console import AsJson, print_json, safe, say
+from ebbtide.cli.console import AsJson, print_json, safe, say, say_next
 from ebbtide.cli.state import State, read_rules
 from ebbtide.core.documents import parse_document
 from ebbtide.core.errors import NotFound
 from ebbtide.core.format import plural
+from ebbtide.targets.lake.lifecycle.policies import policy_warnings
+from ebbtide.targets.repository.policy import lake_policy, parse_lake_policy, policy_hash
 from ebbtide.targets.repository.retention_rules import (
     RetentionRules,
     parse_retention,
@@ -19,12 +21,53 @@ from ebbtide.targets.repository.retention_rules import (
     retention_rules,
 )
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="A repository's retention rules.")
+app = typer.Typer(add_completion=False)
+policies = typer.Typer(no_args_is_help=True, add_completion=False, help="A repository's lifecycle policy.")
+retentions = typer.Typer(no_args_is_help=True, add_completion=False, help="A repository's retention rules.")
+app.add_typer(policies, name="policy")
+app.add_typer(retentions, name="retention")
 
 Repo = Annotated[str, typer.Argument(help="The repository.")]
 
 
-@app.command("set")
+@policies.command("set")
+def set_policy(
+    context: typer.Context,
+    repo: Repo,
+    file: Annotated[Path, typer.Argument(help="The policy in JSON, TOML or YAML.")],
+    as_json: AsJson = False,
+) -> None:
+    """Check a policy and make it the repository's."""
+    state: State = context.obj
+    text, fmt = read_rules(file)
+    policy = parse_lake_policy(text, fmt)
+    state.catalog.set_policy(repo, text, fmt)
+    warnings = policy_warnings(policy)
+    if as_json:
+        print_json({"repository": repo, "hash": policy_hash(policy), "warnings": warnings})
+        return
+    say(f"{safe(repo)} has a policy of {plural(len(policy.rules), 'rule')}")
+    for warning in warnings:
+        say(f"[yellow]warning:[/yellow] {safe(warning)}")
+    say_next(state.command("plan", f"lake:{repo}"))
+
+
+@policies.command("get")
+def get_policy(context: typer.Context, repo: Repo, as_json: AsJson = False) -> None:
+    """Print the repository's policy as it was set."""
+    state: State = context.obj
+    stored = state.catalog.policy(repo)
+    if stored is None:
+        raise NotFound(f"{repo} has no policy", fix=f"set one with 'ebb lake policy set {repo} FILE'")
+    text, fmt = stored
+    if as_json:
+        lake_policy(parse_document(text, fmt))
+        print_json(parse_document(text, fmt))
+    else:
+        typer.echo(text.rstrip("\n"))
+
+
+@retentions.command("set")
 def set_retention(
     context: typer.Context,
     repo: Repo,
@@ -42,7 +85,7 @@ def set_retention(
         say(f"{safe(repo)} keeps {_described(rules)}")
 
 
-@app.command("get")
+@retentions.command("get")
 def get_retention(context: typer.Context, repo: Repo, as_json: AsJson = False) -> None:
     """Print the repository's retention rules as they were set."""
     state: State = context.obj

@@ -1,4 +1,4 @@
-"""Making a plan from the command line: checks, Spark, progress, and what has to be confirmed first."""
+"""Running the engine from the command line: checks, Spark, progress, and confirmation."""
 
 from __future__ import annotations
 
@@ -9,13 +9,27 @@ from datetime import datetime
 import typer
 
 from ebbtide.cli.console import print_json, progress, safe, say, table
-from ebbtide.cli.preflight import check_ready
 from ebbtide.cli.state import State
 from ebbtide.core.display import ConfirmationNeeded, Table
 from ebbtide.core.manifest import Manifest
 from ebbtide.engine.collector import Collector
+from ebbtide.engine.newest_run import check_newest_run
 from ebbtide.engine.plan import plan
+from ebbtide.state.locks import target_lock
 from ebbtide.targets.target import Options
+
+
+def check_ready(state: State, collector: Collector) -> None:
+    """Refuse a target whose store or registry does not answer, or that another run is at work on."""
+    collector.check_ready()
+    check_free(state, collector.identity.uid)
+
+
+def check_free(state: State, target_uid: str) -> None:
+    """Take the target's lock and give it back: the run itself takes it when it begins, and looks again."""
+    check_newest_run(state.root, state.ledger)
+    with target_lock(state.root, target_uid, "a check"):
+        pass
 
 
 def run_plan(state: State, collector: Collector, master: str | None, now: datetime) -> Manifest:

@@ -1,4 +1,4 @@
-"""What commands that change one image share: the registry is asked for it, then its mark is changed."""
+"""`ebb image assign`, `pin`, `unpin` and `quarantine`: change the mark of one image."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from ebbtide.cli.console import print_json, safe, say
+from ebbtide.cli.console import AsJson, print_json, safe, say
 from ebbtide.cli.state import State
-from ebbtide.core.instant import format_second, parse_instant
+from ebbtide.core.errors import BadInput
+from ebbtide.core.instant import NEVER, format_second, parse_instant
 from ebbtide.state.actors import current_user
 from ebbtide.targets.oci.client.image_ref import ImageRef, image_ref
-from ebbtide.targets.oci.records.marking import Operation
+from ebbtide.targets.oci.model import QuarantineState
+from ebbtide.targets.oci.records.marking import Operation, assigning, pinning, quarantining, unpinning
 from ebbtide.targets.oci.records.model import Mark, Target
+
+app = typer.Typer(add_completion=False)
 
 Ref = Annotated[
     str,
@@ -78,3 +82,57 @@ def _word(value: object) -> str:
     if isinstance(value, str) and _MOMENT.fullmatch(value):
         return format_second(parse_instant(value))
     return "-" if value in (None, "") else str(value)
+
+
+@app.command()
+def assign(
+    context: typer.Context,
+    ref: Ref,
+    policy: Annotated[str, typer.Argument(help="The policy; see 'ebb image policy ls'.")],
+    until: Annotated[
+        str | None, typer.Option(help="Expire at this time, and not when the policy says.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Assign a policy, or assign it again: its values as they are now, its date counted from now."""
+    date = parse_instant(until) if until else None
+    what = f"assign {policy}" + (f" until {format_second(date)}" if date else "")
+    change_image(context.obj, ref, assigning(policy, date), what, as_json=as_json)
+
+
+@app.command()
+def pin(
+    context: typer.Context,
+    ref: Ref,
+    until: Annotated[
+        str | None, typer.Option(help="Until this time; without it the image is never deleted.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Pin an image: until the date, or for ever, it refuses to be deleted."""
+    date = parse_instant(until) if until else NEVER
+    what = "pin for ever" if date == NEVER else f"pin until {format_second(date)}"
+    change_image(context.obj, ref, pinning(date), what, as_json=as_json)
+
+
+@app.command()
+def unpin(context: typer.Context, ref: Ref, as_json: AsJson = False) -> None:
+    """Take a pin away. The policy is assigned again from now, so that nothing goes at once."""
+    change_image(context.obj, ref, unpinning, "unpin", as_json=as_json)
+
+
+@app.command()
+def quarantine(
+    context: typer.Context,
+    ref: Ref,
+    pending: Annotated[bool, typer.Option("--pending", help="It waits for its check: it is held.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="It failed: Quarantine Failed counts.")] = False,
+    passed: Annotated[bool, typer.Option("--passed", help="It passed: what it had comes back.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Mark the manifest that a name stands for: it waits for its check, failed it or passed it."""
+    if [pending, failed, passed].count(True) != 1:
+        raise BadInput("how far the check has come is not clear", fix="give --pending, --failed or --passed")
+    state = QuarantineState.PENDING if pending else QuarantineState.FAILED if failed else None
+    what = f"quarantine {state or 'passed'}"
+    change_image(context.obj, ref, quarantining(state), what, as_json=as_json, manifest=True)
