@@ -100,9 +100,9 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "what was shared before the migration is not recorded",
-        "targets/lake/catalog/schema.py",
-        "        .having(func.count() > 1)\n",
-        "        .having(func.count() > 2)\n",
+        "targets/lake/catalog/migrations/catalog_4.py",
+        "HAVING count(*) > 1",
+        "HAVING count(*) > 2",
         QUEUE,
     ),
 )

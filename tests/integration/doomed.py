@@ -36,9 +36,8 @@ from ebbtide.engine import actor, build
 from ebbtide.engine import plan as planning
 from ebbtide.engine.spark.session import SparkOptions, start_session
 from ebbtide.engine.tables.contracts import Contract
-from ebbtide.state.runs import Ledger
+from ebbtide.state.database import Database
 from ebbtide.storage.local import LocalStore
-from ebbtide.targets.lake.catalog.database import Database
 from ebbtide.targets.lake.lifecycle import memory
 
 PRELOADED = (pd, worker_daemon, build.build_id())
@@ -99,8 +98,7 @@ def watch_everything(moments: Moments) -> None:
     _after(planning, "write_durably", lambda *_: moments.again("manifest"))
     _after(memory, "write_durably", lambda *_: moments.again("memory"))
     _after(memory, "remove_unused", lambda *_: moments.again("unused ranges"))
-    _after_block(Ledger, "_changing", lambda: moments.again("ledger"))
-    _after_block(Database, "writing", lambda: moments.again("catalog"))
+    _after_block(Database, "writing", lambda database: moments.again(database.schema.owner))
 
 
 def _after(owner: Any, name: str, then: Callable[..., None]) -> None:
@@ -114,14 +112,14 @@ def _after(owner: Any, name: str, then: Callable[..., None]) -> None:
     setattr(owner, name, watched)
 
 
-def _after_block(owner: Any, name: str, then: Callable[[], None]) -> None:
+def _after_block(owner: Any, name: str, then: Callable[[Any], None]) -> None:
     plain = getattr(owner, name)
 
     @contextmanager
     def watched(self) -> Iterator[Any]:
         with plain(self) as value:
             yield value
-        then()
+        then(self)
 
     setattr(owner, name, watched)
 

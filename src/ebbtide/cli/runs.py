@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -25,9 +26,9 @@ def runs(
     """List runs, oldest first, with their state and size."""
     state: State = context.obj
     url = None if target is None else kind_of(target).url(target)
-    found = [run for run in state.ledger.runs() if url is None or run.target == url]
+    found = state.ledger.runs(target=url)
     if as_json:
-        print_json(found)
+        print_json([asdict(run) | {"policy": state.ledger.policy(run.run_id)} for run in found])
         return
     if not found:
         say("no runs yet; make a plan with 'ebb plan lake:REPO'")

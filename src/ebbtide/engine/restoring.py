@@ -167,7 +167,7 @@ class Restorer:
             done = {wave for wave, tries in self.ledger.wave_attempts(run.run_id).items() if tries[-1][1]}
             for number, page in _pages(folder):
                 if number not in done:
-                    self._move(folder, number, page, days_asked(run.policy))
+                    self._move(folder, number, page, days_asked(self.ledger.policy(run.run_id)))
             for state in _WAY[_WAY.index(run.state) + 1 :]:
                 self.ledger.move(run.run_id, state)
             error = "it was interrupted; what it had begun is finished, restore the rest again"

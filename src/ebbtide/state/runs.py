@@ -16,7 +16,7 @@ from ebbtide.core.errors import NotFound, SafetyStop
 from ebbtide.core.instant import Clock, from_micros, system_clock, to_micros
 from ebbtide.state import schema
 from ebbtide.state.actors import current_user, signature
-from ebbtide.state.database import Database
+from ebbtide.state.database import Database, repeated
 
 
 class RunState(StrEnum):
@@ -50,10 +50,13 @@ _DURABLE = (*_UNFOLDED, _FOLDED)
 _ACCEPTANCE = "ebbtide:accepted"
 """In place of a target's identity, in a run that records an acceptance."""
 
+_LISTED = [column for column in schema.runs.c if column.name != "policy"]
+"""The columns of a `Run`. Policies may be long texts, so no list of runs reads them."""
+
 
 @dataclass(frozen=True)
 class Run:
-    """A run as the ledger knows it."""
+    """A run as the ledger lists it; `Ledger.policy` has the text of its policy."""
 
     run_id: int
     target: str
@@ -63,7 +66,6 @@ class Run:
     now: datetime
     made_at: datetime
     finished_at: datetime | None
-    policy: str
     plan_hash: str | None
     due_objects: int
     due_bytes: int
@@ -96,13 +98,14 @@ class Ledger:
 
     def __init__(self, url: str, *, clock: Clock = system_clock, rehearsal: bool = False) -> None:
         self._clock = clock
-        self._database = Database(url, schema.CONTENTS, rehearsal=rehearsal)
+        self._database = Database(url, schema.SCHEMA, rehearsal=rehearsal)
         self.rehearsal = rehearsal
         """Whether all its runs are rehearsed."""
 
+    @repeated
     def begin(self, target: str, target_uid: str, collector: str, policy: str, now: datetime) -> int:
         """Give a new run its number before there is anything to show for it."""
-        with self._database.changing() as connection:
+        with self._database.writing() as connection:
             row = {
                 "target": target,
                 "target_uid": target_uid,
@@ -117,6 +120,7 @@ class Ledger:
             self._note(connection, run_id, f"planning {target} began ({_machine()})")
         return run_id
 
+    @repeated
     def accept(self, run_id: int, why: str) -> int:
         """Record that a restored ledger or state root was accepted, as a run whose number nobody has used."""
         now = to_micros(self._clock())
@@ -131,7 +135,7 @@ class Ledger:
             "finished_at": now,
             "policy": "",
         }
-        with self._database.changing() as connection:
+        with self._database.writing() as connection:
             connection.execute(insert(schema.runs).values(**row))
             if self._database.is_postgres:
                 # A number that is given does not move the sequence which gives the next one.
@@ -180,9 +184,10 @@ class Ledger:
         """Record that the plan is durable."""
         self.move(run_id, RunState.PLANNED, plan_hash=plan_hash, due_objects=due_objects, due_bytes=due_bytes)
 
+    @repeated
     def move(self, run_id: int, state: RunState, **values: Any) -> None:
         """Move a run to its next state; a step that skips one is refused."""
-        with self._database.changing() as connection:
+        with self._database.writing() as connection:
             found = connection.execute(
                 select(schema.runs.c.state).where(schema.runs.c.run_id == run_id).with_for_update()
             ).scalar_one_or_none()
@@ -204,17 +209,29 @@ class Ledger:
     def run(self, run_id: int) -> Run:
         """Look up one run."""
         with self._database.reading() as connection:
-            query = select(schema.runs).where(schema.runs.c.run_id == run_id)
+            query = select(*_LISTED).where(schema.runs.c.run_id == run_id)
             row = connection.execute(query).mappings().one_or_none()
         if row is None:
             raise _no_run(run_id)
         return _run(row, rehearsal=self.rehearsal)
 
-    def runs(self, target_uid: str | None = None) -> list[Run]:
-        """List runs, oldest first."""
-        query = select(schema.runs).order_by(schema.runs.c.run_id)
+    def policy(self, run_id: int) -> str:
+        """Return the text of the policy that a run goes by."""
+        c = schema.runs.c
+        with self._database.reading() as connection:
+            found = connection.execute(select(c.policy).where(c.run_id == run_id)).scalar_one_or_none()
+        if found is None:
+            raise _no_run(run_id)
+        return str(found)
+
+    def runs(self, target_uid: str | None = None, *, target: str | None = None) -> list[Run]:
+        """List runs, oldest first: all of them, or those on a target, by its identity or its URL."""
+        c = schema.runs.c
+        query = select(*_LISTED).order_by(c.run_id)
         if target_uid is not None:
-            query = query.where(schema.runs.c.target_uid == target_uid)
+            query = query.where(c.target_uid == target_uid)
+        if target is not None:
+            query = query.where(c.target == target)
         with self._database.reading() as connection:
             rows = connection.execute(query).mappings()
             return [_run(row, rehearsal=self.rehearsal) for row in rows]
@@ -222,7 +239,7 @@ class Ledger:
     def runs_in(self, target_uid: str, *states: RunState) -> list[Run]:
         """List a target's runs that are in one of these states, oldest first."""
         c = schema.runs.c
-        query = select(schema.runs).where(c.state.in_(states), c.target_uid == target_uid).order_by(c.run_id)
+        query = select(*_LISTED).where(c.state.in_(states), c.target_uid == target_uid).order_by(c.run_id)
         with self._database.reading() as connection:
             rows = connection.execute(query).mappings()
             return [_run(row, rehearsal=self.rehearsal) for row in rows]
@@ -231,7 +248,7 @@ class Ledger:
         """List a target's runs that may have removed something at a moment or later, oldest first."""
         c = schema.runs.c
         ended = or_(c.finished_at.is_(None), c.finished_at >= to_micros(moment))
-        query = select(schema.runs).where(c.target_uid == target_uid, ended, c.state.not_in(_WITHOUT_DELETES))
+        query = select(*_LISTED).where(c.target_uid == target_uid, ended, c.state.not_in(_WITHOUT_DELETES))
         if collector is not None:
             query = query.where(c.collector == collector)
         with self._database.reading() as connection:
@@ -259,7 +276,7 @@ class Ledger:
         """List a target's runs that have an attempt which did not finish."""
         begun = select(schema.waves.c.run_id).where(schema.waves.c.state == _STARTED)
         c = schema.runs.c
-        query = select(schema.runs).where(c.run_id.in_(begun), c.target_uid == target_uid).order_by(c.run_id)
+        query = select(*_LISTED).where(c.run_id.in_(begun), c.target_uid == target_uid).order_by(c.run_id)
         with self._database.reading() as connection:
             rows = connection.execute(query).mappings()
             return [_run(row, rehearsal=self.rehearsal) for row in rows]
@@ -289,20 +306,22 @@ class Ledger:
             rows = connection.execute(query).mappings().all()
         return [(from_micros(row["at"]), row["actor"], row["what"]) for row in rows]
 
+    @repeated
     def start_wave(self, run_id: int, wave: int) -> int:
         """Record, before the first delete of a wave, that it is attempted; give the attempt its number."""
         c = schema.waves.c
-        with self._database.changing() as connection:
+        with self._database.writing() as connection:
             query = select(func.max(c.attempt)).where(c.run_id == run_id, c.wave == wave)
             attempt = (connection.execute(query).scalar() or 0) + 1
             row = {"run_id": run_id, "wave": wave, "attempt": attempt, "state": _STARTED}
             connection.execute(insert(schema.waves).values(**row))
         return int(attempt)
 
+    @repeated
     def finish_wave(self, run_id: int, wave: int, attempt: int) -> None:
         """Record that a wave's outcomes are durable, and that the table of them has a record of its rows."""
         c = schema.waves.c
-        with self._database.changing() as connection:
+        with self._database.writing() as connection:
             connection.execute(
                 update(schema.waves)
                 .where(c.run_id == run_id, c.wave == wave, c.attempt == attempt)
@@ -349,19 +368,21 @@ class Ledger:
         with self._database.reading() as connection:
             return int(connection.execute(query).scalar_one())
 
+    @repeated
     def mark_folded(self, attempts: Iterable[FinishedAttempt]) -> None:
         """Record that the table of removed items contains the outcomes of these attempts."""
         c = schema.waves.c
-        with self._database.changing() as connection:
+        with self._database.writing() as connection:
             for one in attempts:
                 same = (c.run_id == one.run_id, c.wave == one.wave, c.attempt == one.attempt)
                 change = update(schema.waves).where(*same, c.state.in_(_UNFOLDED)).values(state=_FOLDED)
                 connection.execute(change)
 
+    @repeated
     def set_recycling(self, target: str, target_uid: str, days: int | None) -> None:
         """Let a target's runs set aside for so many days what they would delete; None lets them delete."""
         table = schema.recycling
-        with self._database.changing() as connection:
+        with self._database.writing() as connection:
             connection.execute(delete(table).where(table.c.target_uid == target_uid))
             if days is not None:
                 row = {"target": target, "target_uid": target_uid, "days": days, "actor": current_user()}
@@ -374,9 +395,10 @@ class Ledger:
             found = connection.execute(query).scalar_one_or_none()
         return None if found is None else int(found)
 
+    @repeated
     def note(self, run_id: int, what: str) -> None:
         """Add an event to a run's story."""
-        with self._database.changing() as connection:
+        with self._database.writing() as connection:
             self._note(connection, run_id, what)
 
     def close(self) -> None:
@@ -409,7 +431,6 @@ def _run(row: Any, *, rehearsal: bool) -> Run:
         now=from_micros(row["now"]),
         made_at=from_micros(row["made_at"]),
         finished_at=None if finished is None else from_micros(finished),
-        policy=row["policy"],
         plan_hash=row["plan_hash"],
         due_objects=row["due_objects"],
         due_bytes=row["due_bytes"],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -15,9 +17,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from ebbtide.state.database import Contents
-
-VERSION = 2
+from ebbtide.state.migration import Revision, Schema
 
 metadata = MetaData()
 
@@ -27,7 +27,7 @@ runs = Table(
     "runs",
     metadata,
     Column("run_id", Integer, primary_key=True, autoincrement=True),
-    Column("target", String(512), nullable=False, index=True),
+    Column("target", String(512), nullable=False),
     Column("target_uid", String(128), nullable=False),
     Column("collector", String(64), nullable=False),
     Column("state", String(16), nullable=False),
@@ -39,6 +39,8 @@ runs = Table(
     Column("due_objects", BigInteger, nullable=False, default=0),
     Column("due_bytes", BigInteger, nullable=False, default=0),
     Column("error", Text, nullable=False, default=""),
+    Index("runs_by_uid", "target_uid", "run_id"),
+    Index("runs_by_target", "target", "run_id"),
     Index("runs_by_uid_and_state", "target_uid", "state"),
     Index("runs_by_uid_and_end", "target_uid", "finished_at"),
 )
@@ -54,8 +56,8 @@ waves = Table(
     Index("waves_by_state", "state"),
 )
 """
-An attempt at a wave: `started` before its first delete, `counted` when its outcomes are durable, and `folded`
-when the table of removed items contains them.
+An attempt at a batch: `started` before its first delete, `counted` when its outcomes are durable, and
+`folded` when the table of removed items contains them.
 
 Earlier versions of Ebbtide wrote `finished`: the tables of such outcomes have no record of their rows.
 """
@@ -64,10 +66,11 @@ events = Table(
     "events",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=True),
-    Column("run_id", ForeignKey("runs.run_id"), nullable=False, index=True),
+    Column("run_id", ForeignKey("runs.run_id"), nullable=False),
     Column("at", BigInteger, nullable=False),
     Column("actor", String(256), nullable=False),
     Column("what", Text, nullable=False),
+    Index("events_by_run", "run_id", "id"),
 )
 """Who did what to a run, and when: the audit trail."""
 
@@ -82,11 +85,19 @@ recycling = Table(
 )
 """Which targets have a recycle bin, and for how many days it keeps what their runs set aside."""
 
-CONTENTS = Contents(
+SCHEMA = Schema(
+    owner="ledger",
     name="the ledger",
     database="the ledger database",
     why="a run that cannot be recorded must not delete",
+    setting="ledger.url",
     metadata=metadata,
     about=about,
-    version=VERSION,
+    revisions=(
+        Revision("ledger_1", 1, ("runs",)),
+        Revision("ledger_2", 1, ("recycling",)),
+        Revision("ledger_3", 2, ("runs.runs_by_uid_and_state",)),
+        Revision("ledger_4", 2, ("runs.runs_by_uid",)),
+    ),
+    migrations=Path(__file__).parent / "migrations",
 )

@@ -26,7 +26,7 @@ def url(request, tmp_path):
     found = request.getfixturevalue("postgres_url")
     engine = create_engine(found)
     with engine.begin() as connection:
-        for table in ("bucket_rules", "bucket_rules_about"):
+        for table in ("bucket_rules", "bucket_rules_about", "bucket_rules_alembic_version"):
             connection.execute(text(f"DROP TABLE IF EXISTS {table}"))
     engine.dispose()
     return found
@@ -136,13 +136,17 @@ def test_a_newer_table_is_refused(book, url):
         BucketRules(url)
 
 
-@pytest.mark.parametrize(
-    "wrong", ["postgresql+psycopg://127.0.0.1:1/none", "nonsense", "sqlite:////proc/no/x.db"]
-)
+@pytest.mark.parametrize("wrong", ["postgresql+psycopg://127.0.0.1:1/none", "sqlite:////proc/no/x.db"])
 def test_a_database_that_cannot_be_opened(wrong):
     """A database that is not there is an error in words."""
     with pytest.raises(EnvironmentProblem, match="database of bucket rules failed"):
         BucketRules(wrong)
+
+
+def test_a_url_that_is_no_database():
+    """A text that is not the URL of a database is bad input, with what to write instead."""
+    with pytest.raises(BadInput, match="use sqlite:///"):
+        BucketRules("nonsense")
 
 
 @pytest.mark.parametrize("name", ["logs", "s3://logs", "s3://logs/"])

@@ -511,6 +511,7 @@ def downgrade(url):
             connection.exec_driver_sql(f"DROP INDEX catalog_{index}_by_address")
         connection.exec_driver_sql("ALTER TABLE catalog_branch_heads RENAME TO catalog_branches")
         connection.exec_driver_sql("UPDATE catalog_schema SET version = 1")
+        connection.exec_driver_sql("DROP TABLE catalog_alembic_version")
     engine.dispose()
 
 

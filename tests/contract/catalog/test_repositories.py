@@ -145,6 +145,7 @@ def test_a_database_without_the_newest_tables_gets_them(catalog, open_catalog, d
     """A catalog that was made before there were retention rules and retired repositories goes on."""
     engine = sqlalchemy.create_engine(database_url)
     with engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE catalog_alembic_version")
         connection.exec_driver_sql("DROP TABLE catalog_retentions")
         connection.exec_driver_sql("DROP TABLE catalog_retired")
     engine.dispose()

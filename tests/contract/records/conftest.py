@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, text
 
 from ebbtide.core.instant import parse_instant
 from ebbtide.targets.oci.records.records import ImageRecords
@@ -39,6 +39,8 @@ def url(request, tmp_path):
     found = request.getfixturevalue("postgres_url")
     engine = create_engine(found)
     metadata.drop_all(engine)
+    with engine.begin() as connection:
+        connection.execute(text("DROP TABLE IF EXISTS image_records_alembic_version"))
     engine.dispose()
     return found
 

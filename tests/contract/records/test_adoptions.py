@@ -43,6 +43,8 @@ def older(url, watch):
     """Make records as version 1 left them: policies in one registry, a mark, a run, and a mere scan."""
     opened = ImageRecords(url, clock=watch)
     engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("DROP TABLE IF EXISTS ledger_alembic_version"))
     ledger_metadata.drop_all(engine)
     Ledger(url).close()
     opened.put_policy("policies", Policy("Mine"), "olga")
@@ -58,6 +60,7 @@ def older(url, watch):
     with engine.begin() as connection:
         connection.execute(insert(runs), rows)
         connection.execute(text("DROP TABLE image_adoptions"))
+        connection.execute(text("DROP TABLE image_records_alembic_version"))
         connection.execute(text("UPDATE image_records_about SET version = 1"))
     engine.dispose()
 

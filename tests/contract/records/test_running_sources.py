@@ -37,6 +37,7 @@ def test_a_database_without_sources_goes_on(url, watch):
     engine = create_engine(url)
     with engine.begin() as connection:
         connection.execute(text("DROP TABLE image_running_sources"))
+        connection.execute(text("DROP TABLE image_records_alembic_version"))
     engine.dispose()
     opened = ImageRecords(url, clock=watch)
     opened.record_source("one", "/pods.json", "teja")

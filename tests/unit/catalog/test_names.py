@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.core.errors import BadInput, EnvironmentProblem
-from ebbtide.targets.lake.catalog.database import Database
+from ebbtide.state.database import Database
 from ebbtide.targets.lake.catalog.names import after_prefix, path_safe
+from ebbtide.targets.lake.catalog.schema import SCHEMA
 
 TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=4)
 
@@ -36,15 +37,15 @@ def test_a_branch_is_one_safe_part_of_a_path(name, expected):
 def test_a_url_that_opens_no_catalog_is_bad_input(url):
     """Anything but a SQLite file or PostgreSQL is refused with what to write instead."""
     with pytest.raises(BadInput, match=r"What to do: (use|name)"):
-        Database(url)
+        Database(url, SCHEMA)
 
 
 @pytest.mark.parametrize(
-    "url", ["sqlite:////nowhere/at/all.db", "postgresql+psycopg://me:secret@127.0.0.1:1/db"]
+    "url", ["sqlite:////proc/no/all.db", "postgresql+psycopg://me:secret@127.0.0.1:1/db"]
 )
 def test_a_database_that_does_not_answer_says_so_without_its_password(url):
     """An unreachable database is a problem of the environment, told without secrets."""
     with pytest.raises(EnvironmentProblem, match=r"failed.*What to do") as caught:
-        Database(url)
+        Database(url, SCHEMA)
 
     assert "secret" not in str(caught.value)

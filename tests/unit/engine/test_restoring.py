@@ -116,11 +116,11 @@ def test_an_interrupted_restore_holds_for_the_days_that_were_asked_for(scene):
     assert RestoredItem(NOW, 1, NOW + timedelta(days=5)) == found
 
 
-def test_nothing_is_restored_by_a_ledger_that_was_restored_alone(scene):
+def test_nothing_is_restored_by_a_ledger_that_was_restored_alone(scene, tmp_path):
     """A restore that the ledger has lost stops the next one before it moves anything."""
     with pytest.raises(Killed):
         scene.restore(dies_at="restore begun")
-    ledger = Ledger("sqlite://", clock=lambda: NOW)
+    ledger = Ledger(f"sqlite:///{tmp_path}/restored.db", clock=lambda: NOW)
     before = scene.listing()
     with pytest.raises(SafetyStop, match="the ledger is older than the state root"):
         replace(scene.restorer(), ledger=ledger).finish_interrupted()

@@ -22,7 +22,7 @@ def ledger(request, tmp_path):
     url = request.getfixturevalue("postgres_url")
     engine = create_engine(url)
     with engine.begin() as connection:
-        for table in ("events", "waves", "runs", "ledger_about"):
+        for table in ("events", "waves", "runs", "recycling", "ledger_about", "ledger_alembic_version"):
             connection.execute(text(f"DROP TABLE IF EXISTS {table} CASCADE"))
     engine.dispose()
     return Ledger(url, clock=lambda: NOW)

@@ -93,7 +93,7 @@ def _deed(removed: RemovedTable, row: dict[str, Any]) -> Deed:
         tuple(row["rules"]),
         Outcome(row["outcome"]),
         row["reason"] or "",
-        planned_rules(removed.ledger.run(run_id).policy).versioning,
+        planned_rules(removed.ledger.policy(run_id)).versioning,
     )
 
 

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import delete, select
-from sqlalchemy.dialects.postgresql import insert as postgres_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from ebbtide.core.errors import NotFound
 from ebbtide.core.instant import Clock, from_micros, system_clock, to_micros
-from ebbtide.state.database import Database
+from ebbtide.state.database import Database, repeated, upsert
 from ebbtide.targets.s3.names import bucket_url
-from ebbtide.targets.s3.rulebook_tables import CONTENTS, rules
+from ebbtide.targets.s3.rulebook_tables import SCHEMA, rules
 from ebbtide.targets.s3.rules.configuration import Configuration
 from ebbtide.targets.s3.rules.document import configuration_hash, configuration_text, read_checked
 
@@ -35,8 +33,9 @@ class BucketRules:
 
     def __init__(self, url: str, *, clock: Clock = system_clock) -> None:
         self._clock = clock
-        self._database = Database(url, CONTENTS)
+        self._database = Database(url, SCHEMA)
 
+    @repeated
     def put(self, bucket: str, configuration: Configuration) -> None:
         """Make this the bucket's configuration; nothing of an earlier one stays."""
         row = {
@@ -46,10 +45,8 @@ class BucketRules:
             "enabled": bool(configuration.enabled),
             "updated": to_micros(self._clock()),
         }
-        insert = postgres_insert if self._database.is_postgres else sqlite_insert
-        with self._database.changing() as connection:
-            change = insert(rules).values(**row)
-            connection.execute(change.on_conflict_do_update(index_elements=[rules.c.bucket], set_=row))
+        with self._database.writing() as connection:
+            upsert(connection, rules, [row], ("bucket",))
 
     def get(self, bucket: str) -> Configuration:
         """Give the bucket's configuration; S3's 404 where there is none."""
@@ -63,19 +60,19 @@ class BucketRules:
             )
         return read_checked(json.loads(text))
 
+    @repeated
     def delete(self, bucket: str) -> None:
         """Forget the bucket's configuration; it is fine if there is none."""
-        with self._database.changing() as connection:
+        with self._database.writing() as connection:
             connection.execute(delete(rules).where(rules.c.bucket == bucket_url(bucket)))
 
     def stored(self) -> list[StoredRules]:
-        """List the buckets that have a configuration."""
+        """List the buckets that have a configuration, without reading the configurations."""
+        c = rules.c
+        query = select(c.bucket, c.hash, c.enabled, c.updated).order_by(c.bucket)
         with self._database.reading() as connection:
-            rows = connection.execute(select(rules).order_by(rules.c.bucket)).mappings().all()
-        return [
-            StoredRules(row["bucket"], row["hash"], row["enabled"], from_micros(row["updated"]))
-            for row in rows
-        ]
+            rows = connection.execute(query).all()
+        return [StoredRules(row.bucket, row.hash, row.enabled, from_micros(row.updated)) for row in rows]
 
     def with_enabled_rules(self) -> list[str]:
         """List the buckets that a run has to look at: those with an enabled rule."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sqlalchemy import BigInteger, Boolean, Column, Integer, MetaData, String, Table, Text
-from sqlalchemy.dialects.postgresql import TEXT as POSTGRES_TEXT
 
-from ebbtide.state.database import Contents
-
-VERSION = 1
+from ebbtide.state.database import NAME
+from ebbtide.state.migration import Revision, Schema
 
 metadata = MetaData()
 
@@ -17,18 +17,21 @@ rules = Table(
     "bucket_rules",
     metadata,
     # Ordered by its bytes on both databases.
-    Column("bucket", Text().with_variant(POSTGRES_TEXT(collation="C"), "postgresql"), primary_key=True),
+    Column("bucket", NAME, primary_key=True),
     Column("text", Text, nullable=False),
     Column("hash", String(64), nullable=False),
     Column("enabled", Boolean, nullable=False),
     Column("updated", BigInteger, nullable=False),
 )
 
-CONTENTS = Contents(
+SCHEMA = Schema(
+    owner="bucket_rules",
     name="the table of bucket rules",
     database="the database of bucket rules",
     why="without its rules nobody can say what a bucket may lose",
+    setting="ledger.url",
     metadata=metadata,
     about=about,
-    version=VERSION,
+    revisions=(Revision("rules_1", 1, ("bucket_rules",)),),
+    migrations=Path(__file__).parent / "migrations",
 )

@@ -13,10 +13,10 @@ from sqlalchemy import Connection
 
 from ebbtide.core.errors import BadInput, Refused
 from ebbtide.core.instant import Clock, system_clock
+from ebbtide.state.database import Database
 from ebbtide.storage.store import Store, StoreSpec, open_store
-from ebbtide.targets.lake.catalog import gates, refs
+from ebbtide.targets.lake.catalog import gates, refs, schema
 from ebbtide.targets.lake.catalog.committed import Committed
-from ebbtide.targets.lake.catalog.database import Database
 from ebbtide.targets.lake.catalog.graveyard import Graveyard
 from ebbtide.targets.lake.catalog.merging import RANGE_KEYS
 from ebbtide.targets.lake.catalog.model import Repository
@@ -52,7 +52,7 @@ class CatalogPart:
                 "range_keys, partition_objects and token_life must be positive",
                 fix="leave them out to get the usual ones",
             )
-        self._database = Database(url, rehearsal=rehearsal)
+        self._database = Database(url, schema.SCHEMA, rehearsal=rehearsal)
         self.rehearsal = rehearsal
         """Whether it belongs to a rehearsal root, whose clock can be advanced."""
         self._clock = clock

@@ -51,8 +51,9 @@ class Policies(CatalogPart):
     def _text(self, table: Table, repo: str) -> tuple[str, str] | None:
         """Give the last version of a text, and its format."""
         with self._reading(repo) as (connection, found):
-            versions = _versions(connection, table, found)
-        return (versions[-1].text, versions[-1].format) if versions else None
+            mine = select(table.c.text, table.c.format).where(table.c.repo_uid == found.uid)
+            row = connection.execute(mine.order_by(table.c.version.desc()).limit(1)).first()
+        return None if row is None else (row.text, row.format)
 
 
 def _versions(connection: Connection, table: Table, repo: Repository) -> tuple[PolicyVersion, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 
 from sqlalchemy import (
     BigInteger,
@@ -17,25 +18,14 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    func,
     insert,
-    literal,
-    select,
     text,
 )
-from sqlalchemy.dialects.postgresql import TEXT as POSTGRES_TEXT
 
-from ebbtide.core.errors import EnvironmentProblem
-
-SCHEMA_VERSION = 3
-"""1: the first. 2: the reclaim queue. 3: the catalog's own uid; metaranges apart from ranges, each noted."""
-
-_RECLAIMING = 2
+from ebbtide.state.database import NAME
+from ebbtide.state.migration import Revision, Schema
 
 metadata = MetaData()
-
-_NAME = Text().with_variant(POSTGRES_TEXT(collation="C"), "postgresql")
-"""Text ordered by its bytes, as SQLite, Arrow and Python order it; a locale would break range order."""
 
 
 def _owner() -> Column[str]:
@@ -79,7 +69,7 @@ repositories = Table(
     "catalog_repositories",
     metadata,
     Column("uid", Text, primary_key=True),
-    Column("name", _NAME, nullable=False, unique=True),
+    Column("name", NAME, nullable=False, unique=True),
     Column("namespace", Text, nullable=False, unique=True),
     Column("default_branch", Text, nullable=False),
     Column("created", BigInteger, nullable=False),
@@ -92,12 +82,14 @@ retired = Table(
     "catalog_retired",
     metadata,
     Column("uid", Text, primary_key=True),
-    Column("name", _NAME, nullable=False),
+    Column("name", NAME, nullable=False),
     Column("namespace", Text, nullable=False),
     Column("deleted", BigInteger, nullable=False),
+    Index("catalog_retired_by_age", "deleted", "uid"),
+    Index("catalog_retired_by_name", "name", "deleted"),
 )
 
-# Called catalog_branches up to version 1: see rename_branches.
+# Called catalog_branches up to version 1: see the migration catalog_4.
 branches = Table(
     "catalog_branch_heads",
     metadata,
@@ -108,7 +100,7 @@ branches = Table(
         ForeignKey("catalog_repositories.uid", ondelete="CASCADE"),
         nullable=False,
     ),
-    Column("name", _NAME, nullable=False),
+    Column("name", NAME, nullable=False),
     Column("head", Text, nullable=False),
     Column("layer", BigInteger, nullable=False),
     Column("epoch", BigInteger, nullable=False),
@@ -119,7 +111,7 @@ tags = Table(
     "catalog_tags",
     metadata,
     _owner(),
-    Column("name", _NAME, primary_key=True),
+    Column("name", NAME, primary_key=True),
     Column("commit_id", Text, nullable=False),
 )
 
@@ -127,7 +119,7 @@ commits = Table(
     "catalog_commits",
     metadata,
     _owner(),
-    Column("id", _NAME, primary_key=True),
+    Column("id", NAME, primary_key=True),
     Column("metarange_id", Text, nullable=False),
     Column("parents", Text, nullable=False),
     Column("created", BigInteger, nullable=False),
@@ -135,13 +127,14 @@ commits = Table(
     Column("message", Text, nullable=False),
     Column("committer", Text, nullable=False),
     Column("metadata", Text, nullable=False),
+    Index("catalog_commits_by_generation", "repo_uid", "generation", "id"),
 )
 
 staging = Table(
     "catalog_staging",
     metadata,
     _branch(),
-    Column("key", _NAME, primary_key=True),
+    Column("key", NAME, primary_key=True),
     Column("layer", BigInteger, primary_key=True),
     Column("seq", BigInteger, nullable=False),
     Column("tombstone", Boolean, nullable=False),
@@ -242,66 +235,40 @@ readings = Table(
     _owner(),
     Column("mark", Text, primary_key=True),
     Column("made", BigInteger, nullable=False),
+    Index("catalog_readings_by_age", "repo_uid", "made"),
 )
 
 # Repositories of which every metarange that is not known would lie apart from the ranges.
 separated = Table("catalog_separated", metadata, _owner())
 
 
-def create_all(connection: Connection) -> None:
-    """Make what is missing, in the caller's write transaction, and refuse a schema newer than this code."""
-    if connection.dialect.name == "postgresql":
-        # CREATE TABLE IF NOT EXISTS can fail when two sessions run it at once; this lock ends with the
-        # transaction.
-        connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('catalog_schema'))"))
-    versions.create(connection, checkfirst=True)
-    found = connection.execute(select(func.max(versions.c.version))).scalar()
-    if found is not None and found > SCHEMA_VERSION:
-        raise EnvironmentProblem(
-            f"the catalog's schema is version {found}, this Ebbtide knows {SCHEMA_VERSION}",
-            why="a newer Ebbtide may keep references where this one would not look",
-            fix="upgrade Ebbtide, or open the catalog with the version that wrote it",
-        )
-    is_first = found is not None and found < _RECLAIMING
-    if is_first:
-        rename_branches(connection)
-    metadata.create_all(connection)
-    if is_first:
-        begin_reclaiming(connection)
-    if connection.execute(select(identity.c.uid)).first() is None:
-        connection.execute(insert(identity).values(uid=uuid.uuid4().hex))
-    if found != SCHEMA_VERSION:
-        connection.execute(insert(versions).values(version=SCHEMA_VERSION))
+def _fill(connection: Connection) -> None:
+    """Give a new catalog its identity."""
+    connection.execute(insert(identity).values(uid=uuid.uuid4().hex))
 
 
-def rename_branches(connection: Connection) -> None:
-    """
-    From version 1: give the table of branches another name, before anything else.
-
-    A process of the older Ebbtide that has the catalog open would go on to share addresses without a record
-    of it, and import them past the fence. Nothing can be staged or landed without a look at this table, so
-    whatever it tries next fails, loudly. On PostgreSQL this waits for what such a process has begun.
-    """
-    connection.execute(text("ALTER TABLE catalog_branches RENAME TO catalog_branch_heads"))
-
-
-def begin_reclaiming(connection: Connection) -> None:
-    """
-    From version 1: write down what is shared already.
-
-    All that is committed counts as imported, so that the reaper looks into these ranges: nobody recorded
-    which of their addresses are staged a second time.
-    """
-    for table in (staging, tokens):
-        for index in table.indexes:
-            index.create(connection, checkfirst=True)
-    theirs = select(commits.c.repo_uid, commits.c.metarange_id, literal("")).distinct()
-    connection.execute(insert(imports).from_select(["repo_uid", "metarange_id", "base_id"], theirs))
-    twice = (
-        select(branches.c.repo_uid, staging.c.address, literal(False))
-        .join(branches, branches.c.id == staging.c.branch_id)
-        .where(~staging.c.tombstone)
-        .group_by(branches.c.repo_uid, staging.c.address)
-        .having(func.count() > 1)
-    )
-    connection.execute(insert(shared).from_select(["repo_uid", "address", "committed"], twice))
+SCHEMA = Schema(
+    owner="catalog",
+    name="the catalog",
+    database="the catalog's database",
+    why="without the catalog nobody can say which objects are referenced",
+    setting="catalog.url",
+    metadata=metadata,
+    about=versions,
+    revisions=(
+        Revision("catalog_1", 1, ("catalog_repositories",)),
+        Revision("catalog_2", 1, ("catalog_gates",)),
+        Revision("catalog_3", 1, ("catalog_retired", "catalog_retentions")),
+        Revision(
+            "catalog_4", 2, ("catalog_branch_heads", "catalog_reclaim", "catalog_shared", "catalog_imports")
+        ),
+        Revision(
+            "catalog_5",
+            3,
+            ("catalog_identity", "catalog_metaranges", "catalog_readings", "catalog_separated"),
+        ),
+        Revision("catalog_6", 3, ("catalog_commits.catalog_commits_by_generation",)),
+    ),
+    migrations=Path(__file__).parent / "migrations",
+    fill=_fill,
+)

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import select
 
 from ebbtide.core.instant import from_micros, to_micros
+from ebbtide.state.database import upsert
 from ebbtide.targets.oci.adoption import WHOLE, Adoption, Confirmation
 from ebbtide.targets.oci.records.model import LogKind, Role
 from ebbtide.targets.oci.records.part import Deed, RecordsPart, log_row
@@ -30,5 +31,5 @@ class AdoptionBook(RecordsPart):
         with self._doing(deed, Role.POLICY_WRITER) as connection:
             now = self._clock()
             row = {"uid": uid, "repository": repository, "at": to_micros(now), "by": by}
-            self._upsert(connection, adoptions, [row], ("uid", "repository"))
+            upsert(connection, adoptions, [row], ("uid", "repository"))
             self._note(connection, [log_row(deed, now, after=seen)])

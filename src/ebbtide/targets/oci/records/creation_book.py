@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy import select
 
 from ebbtide.core.instant import from_micros, to_micros
+from ebbtide.state.database import upsert
 from ebbtide.targets.oci.records.part import RecordsPart
 from ebbtide.targets.oci.records.tables import creation_dates
 
@@ -42,4 +43,4 @@ class CreationBook(RecordsPart):
             for digest, at in sorted(found.items())
         ]
         with self._changing(uid) as connection:
-            self._upsert(connection, creation_dates, rows, ("uid", "digest"))
+            upsert(connection, creation_dates, rows, ("uid", "digest"))

@@ -7,10 +7,9 @@ from itertools import islice
 from typing import Any
 
 from sqlalchemy import delete, select
-from sqlalchemy.dialects.postgresql import insert as postgres_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from ebbtide.core.instant import from_micros, to_micros
+from ebbtide.state.database import new_rows, upsert
 from ebbtide.targets.oci.names import check_digest, check_repository, check_tag
 from ebbtide.targets.oci.records.model import Action, Event, Snapshot
 from ebbtide.targets.oci.records.part import RecordsPart
@@ -24,13 +23,12 @@ class EventBook(RecordsPart):
 
     def add_events(self, uid: str, found: Iterable[Event]) -> None:
         """Record notifications, all or none; one that came before is left out, as registries send twice."""
-        insert = postgres_insert if self._database.is_postgres else sqlite_insert
         rest = (_row(uid, event) for event in found)
         # One at a time, so that ids become visible in their order: a reader who forgets up to an id must
         # not miss one that was on its way.
         with self._changing(uid) as connection:
             while chunk := list(islice(rest, _AT_ONCE)):
-                connection.execute(insert(events).on_conflict_do_nothing(), chunk)
+                connection.execute(new_rows(connection, events).on_conflict_do_nothing(), chunk)
 
     def events(self, uid: str, *, after: int = 0) -> Iterator[Event]:
         """Stream the notifications of a registry in the order in which they were recorded."""
@@ -72,7 +70,7 @@ class EventBook(RecordsPart):
             "last_event": snapshot.last_event,
         }
         with self._changing(uid) as connection:
-            self._upsert(connection, snapshots, [row], ("uid",))
+            upsert(connection, snapshots, [row], ("uid",))
 
 
 def _row(uid: str, event: Event) -> dict[str, Any]:

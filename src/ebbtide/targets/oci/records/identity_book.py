@@ -12,6 +12,7 @@ from sqlalchemy import Connection, delete, exists, select
 from ebbtide.core.errors import Refused
 from ebbtide.core.instant import from_micros, to_micros
 from ebbtide.state.actors import SYSTEM
+from ebbtide.state.database import upsert
 from ebbtide.targets.oci.client.canonical import earlier_uids, name_uid
 from ebbtide.targets.oci.records.guarding import all_holders, check_may_grant
 from ebbtide.targets.oci.records.merge import has_records, merge_records
@@ -116,7 +117,7 @@ class IdentityBook(RecordsPart):
 
     def _write_name(self, connection: Connection, found: Identity, what: str) -> None:
         row = asdict(found) | {"at": to_micros(found.at)}
-        self._upsert(connection, registry_names, [row], ("name",))
+        upsert(connection, registry_names, [row], ("name",))
         if what:
             self._log_name(connection, found.uid, found.name, what, found.by)
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import select, union_all
 
 from ebbtide.core.errors import BadInput
 from ebbtide.core.instant import from_micros
@@ -27,12 +27,7 @@ class LogBook(RecordsPart):
         """Stream the log of a registry, newest first, with what was granted in all registries."""
         if limit is not None and limit < 1:
             raise BadInput(f"a limit of {limit} entries shows nothing", fix="use 1 or more")
-        query = select(log).where(log.c.uid.in_((uid, EVERYWHERE))).order_by(log.c.id.desc()).limit(limit)
-        if subject:
-            query = query.where(log.c.subject == subject)
-        if kind is not None:
-            query = query.where(log.c.kind == str(kind))
-        return self._entries(query)
+        return self._entries(log_query(uid, subject, kind, limit))
 
     def note_purge(self, uid: str, run_id: int, text: str, by: str = SYSTEM) -> None:
         """Add what a purge did, in a few words, to the log."""
@@ -66,6 +61,25 @@ class LogBook(RecordsPart):
                     _plain(row["after"]),
                     row["refused"],
                 )
+
+
+def log_query(uid: str, subject: str, kind: LogKind | None, limit: int | None) -> Any:
+    """
+    Select entries, newest first.
+
+    A registry's own entries and those of all registries come from an index in their order and are merged:
+    with `uid IN (...)` a database would read and sort the whole log, however few entries are asked for.
+    """
+    parts = []
+    for owner in (uid, EVERYWHERE):
+        part = select(log).where(log.c.uid == owner)
+        if subject:
+            part = part.where(log.c.subject == subject)
+        if kind is not None:
+            part = part.where(log.c.kind == str(kind))
+        parts.append(part)
+    both = union_all(*parts).subquery()
+    return select(both).order_by(both.c.id.desc()).limit(limit)
 
 
 def _plain(text: str | None) -> Any:

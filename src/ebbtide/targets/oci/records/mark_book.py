@@ -12,6 +12,7 @@ from sqlalchemy import Connection, delete, select, tuple_
 
 from ebbtide.core.errors import BadInput, Forbidden
 from ebbtide.state.actors import SYSTEM
+from ebbtide.state.database import upsert
 from ebbtide.targets.oci.policies.policy import Assigned, Policies
 from ebbtide.targets.oci.records.mark_rows import KEY, key_of, mark_row, row_mark
 from ebbtide.targets.oci.records.marking import Operation, loosens
@@ -124,7 +125,7 @@ class MarkBook(RecordsPart):
         last = {change.target.key: change for change in changes}.values()
         kept = [mark_row(deed.uid, change.after) for change in last if change.after is not None]
         gone = [change.target for change in last if change.after is None]
-        self._upsert(connection, marks, kept, KEY)
+        upsert(connection, marks, kept, KEY)
         for target in gone:
             key = [marks.c[name] == value for name, value in key_of(deed.uid, target).items()]
             connection.execute(delete(marks).where(*key))

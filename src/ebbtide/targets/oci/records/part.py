@@ -9,17 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Table, insert
-from sqlalchemy.dialects.postgresql import insert as postgres_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy import Connection, insert
 
 from ebbtide.core.errors import Forbidden, Refused
 from ebbtide.core.instant import Clock, system_clock, to_micros
 from ebbtide.state.actors import signature
-from ebbtide.state.database import Database
+from ebbtide.state.database import Database, upsert
 from ebbtide.targets.oci.records.guarding import check_role
 from ebbtide.targets.oci.records.model import LogKind, Role
-from ebbtide.targets.oci.records.tables import CONTENTS, log, registries
+from ebbtide.targets.oci.records.tables import SCHEMA, log, registries
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class RecordsPart:
 
     def __init__(self, url: str, *, clock: Clock = system_clock, rehearsal: bool = False) -> None:
         self._clock, self._rehearsal = clock, rehearsal
-        self._database = Database(url, CONTENTS)
+        self._database = Database(url, SCHEMA)
 
     def close(self) -> None:
         """Close all idle connections."""
@@ -47,11 +45,11 @@ class RecordsPart:
     @contextmanager
     def _changing(self, uid: str) -> Iterator[Connection]:
         """Open a transaction that is alone at work on a registry: others wait until it ends."""
-        with self._database.changing() as connection:
+        with self._database.writing() as connection:
             # A write comes first, so that what is read after it is what there is until the end: it takes the
             # row's lock on PostgreSQL and the database's on SQLite.
             row = {"changes": registries.c.changes + 1}
-            self._upsert(connection, registries, [{"uid": uid, "changes": 1}], ("uid",), row)
+            upsert(connection, registries, [{"uid": uid, "changes": 1}], ("uid",), row)
             yield connection
 
     @contextmanager
@@ -73,23 +71,6 @@ class RecordsPart:
         if rows:
             signed = [row | {"by": signature(row["by"], rehearsal=self._rehearsal)} for row in rows]
             connection.execute(insert(log), signed)
-
-    def _upsert(
-        self,
-        connection: Connection,
-        table: Table,
-        rows: Sequence[dict[str, Any]],
-        key: Sequence[str],
-        change: dict[str, Any] | None = None,
-    ) -> None:
-        """Write rows; those of a key that is there are changed, as wanted or as a whole."""
-        if not rows:
-            return
-        statement = (postgres_insert if self._database.is_postgres else sqlite_insert)(table)
-        whole = {name: statement.excluded[name] for name in rows[0] if name not in key}
-        connection.execute(
-            statement.on_conflict_do_update(index_elements=list(key), set_=change or whole), rows
-        )
 
 
 def log_row(

@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy import Connection, select
 
 from ebbtide.core.instant import from_micros, to_micros
+from ebbtide.state.database import upsert
 from ebbtide.targets.oci.records.guarding import check_holds
 from ebbtide.targets.oci.records.model import LogKind, Role
 from ebbtide.targets.oci.records.part import Deed, RecordsPart, log_row
@@ -49,7 +50,7 @@ class RunningBook(RecordsPart):
                 return
             now = self._clock()
             row = {"uid": uid, "kind": source_kind(name), "name": name, "at": to_micros(now), "by": by}
-            self._upsert(connection, running_sources, [row], ("uid",))
+            upsert(connection, running_sources, [row], ("uid",))
             if before is not None or name is not None:
                 known = None if before is None else before.name
                 self._note(connection, [log_row(deed, now, before=known, after=name)])

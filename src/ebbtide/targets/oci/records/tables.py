@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
-    Connection,
     Index,
     Integer,
     MetaData,
@@ -14,23 +15,13 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    insert,
-    inspect,
-    select,
-    text,
 )
-from sqlalchemy.dialects.postgresql import TEXT as POSTGRES_TEXT
 
-from ebbtide.core.instant import system_clock, to_micros
-from ebbtide.state.actors import SYSTEM
-from ebbtide.state.database import Contents
-
-VERSION = 2
+from ebbtide.state.database import NAME
+from ebbtide.state.migration import Revision, Schema
 
 metadata = MetaData()
 
-_NAME = Text().with_variant(POSTGRES_TEXT(collation="C"), "postgresql")
-"""Text ordered by its bytes on both databases."""
 _NUMBER = BigInteger().with_variant(Integer, "sqlite")
 """What SQLite counts up by itself must be called INTEGER there; it has 64 bits all the same."""
 
@@ -52,9 +43,9 @@ marks = Table(
     "image_marks",
     metadata,
     Column("uid", String(64), primary_key=True),
-    Column("repository", _NAME, primary_key=True),
-    Column("tag", _NAME, primary_key=True),
-    Column("manifest", _NAME, primary_key=True),
+    Column("repository", NAME, primary_key=True),
+    Column("tag", NAME, primary_key=True),
+    Column("manifest", NAME, primary_key=True),
     Column("digest", Text, nullable=False),
     Column("policy", Text),
     Column("expires_at", BigInteger),
@@ -76,7 +67,7 @@ log = Table(
     Column("at", BigInteger, nullable=False),
     Column("by", Text, nullable=False),
     Column("kind", String(16), nullable=False),
-    Column("subject", _NAME, nullable=False),
+    Column("subject", NAME, nullable=False),
     Column("what", Text, nullable=False),
     Column("before", Text),
     Column("after", Text),
@@ -90,7 +81,7 @@ roles = Table(
     "image_roles",
     metadata,
     Column("uid", String(64), primary_key=True),
-    Column("member", _NAME, primary_key=True),
+    Column("member", NAME, primary_key=True),
     Column("role", String(32), primary_key=True),
     Column("at", BigInteger, nullable=False),
     Column("by", Text, nullable=False),
@@ -102,8 +93,8 @@ events = Table(
     Column("id", _NUMBER, primary_key=True, autoincrement=True),
     Column("uid", String(64), nullable=False),
     Column("action", String(16), nullable=False),
-    Column("repository", _NAME, nullable=False),
-    Column("tag", _NAME, nullable=False),
+    Column("repository", NAME, nullable=False),
+    Column("tag", NAME, nullable=False),
     Column("digest", Text, nullable=False),
     Column("at", BigInteger, nullable=False),
     UniqueConstraint("uid", "repository", "tag", "digest", "action", "at"),
@@ -127,7 +118,7 @@ adoptions = Table(
     "image_adoptions",
     metadata,
     Column("uid", String(64), primary_key=True),
-    Column("repository", _NAME, primary_key=True),
+    Column("repository", NAME, primary_key=True),
     Column("at", BigInteger, nullable=False),
     Column("by", Text, nullable=False),
 )
@@ -148,7 +139,7 @@ creation_dates = Table(
     "image_creation_dates",
     metadata,
     Column("uid", String(64), primary_key=True),
-    Column("digest", _NAME, primary_key=True),
+    Column("digest", NAME, primary_key=True),
     Column("created_at", BigInteger),
 )
 """When images say that they were built, null if one does not say: a digest says the same for ever."""
@@ -156,7 +147,7 @@ creation_dates = Table(
 registry_names = Table(
     "image_registry_names",
     metadata,
-    Column("name", _NAME, primary_key=True),
+    Column("name", NAME, primary_key=True),
     Column("uid", String(64), nullable=False),
     Column("marker", String(64), nullable=False),
     Column("address", Text, nullable=False),
@@ -167,36 +158,17 @@ registry_names = Table(
 )
 """The canonical names of registries: whose records each uses, and the marker seen there, empty if none."""
 
-
-def migrate(connection: Connection, version: int) -> None:
-    """Bring the records of an older version up to date."""
-    if version < 2:  # the first that has adoptions
-        _adopt_known(connection)
-
-
-def _adopt_known(connection: Connection) -> None:
-    """Take registries for adopted that have policies, marks or runs that succeeded: people purge them."""
-    known = set(
-        connection.execute(select(registries.c.uid).where(registries.c.policies.is_not(None))).scalars()
-    )
-    known |= set(connection.execute(select(marks.c.uid).distinct()).scalars())
-    if inspect(connection).has_table("runs"):
-        runs = text(
-            "SELECT DISTINCT target_uid FROM runs WHERE state = 'succeeded' AND collector = 'registry'"
-        )
-        known |= set(connection.execute(runs).scalars())
-    at = to_micros(system_clock())
-    rows = [{"uid": uid, "repository": "", "at": at, "by": SYSTEM} for uid in sorted(known)]
-    if rows:
-        connection.execute(insert(adoptions), rows)
-
-
-CONTENTS = Contents(
+SCHEMA = Schema(
+    owner="image_records",
     name="the table of image records",
     database="the database of image records",
     why="without policies and pins nobody can say which images may go",
+    setting="ledger.url",
     metadata=metadata,
     about=about,
-    version=VERSION,
-    migrate=migrate,
+    revisions=(
+        Revision("records_1", 1, ("image_registries",)),
+        Revision("records_2", 2, ("image_adoptions", "image_running_sources", "image_registry_names")),
+    ),
+    migrations=Path(__file__).parent / "migrations",
 )
