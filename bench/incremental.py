@@ -30,7 +30,7 @@ from ebbtide.engine.plan import PlanOptions
 from ebbtide.engine.spark.session import SparkOptions, spark_session
 from ebbtide.state.runs import Ledger
 from ebbtide.targets.lake.catalog.catalog import Catalog
-from ebbtide.targets.lake.catalog.committed import Committed
+from ebbtide.targets.lake.catalog.ranges import CommittedContent
 from ebbtide.targets.lake.workshop import Workshop
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -82,7 +82,7 @@ class Bench:
 
     def ranges(self) -> set[str]:
         """Name all ranges of all commits."""
-        content = Committed(self.shop.catalog.store("big"))
+        content = CommittedContent(self.shop.catalog.store("big"))
         snapshot = self.shop.catalog.snapshot("big")
         return {
             info.id for commit in snapshot.commits.values() for info in content.ranges(commit.metarange_id)

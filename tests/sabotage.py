@@ -345,13 +345,13 @@ SABOTAGES = (
     ),
     Sabotage(
         "link past the gate",
-        "targets/lake/catalog/uploading.py",
+        "targets/lake/catalog/uploads.py",
         "        with self._referring(repo) as writing:\n            # Checked again under the lock",
         "        with self._writing(repo) as writing:\n            # Checked again under the lock",
     ),
     Sabotage(
         "link what is gone",
-        "targets/lake/catalog/uploading.py",
+        "targets/lake/catalog/uploads.py",
         "            self._check_uploaded(found, key, address, size)\n            entry",
         "            entry",
     ),

@@ -79,7 +79,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a real root opens the databases of a rehearsal",
-        "state/root_kind.py",
+        "state/database.py",
         "if found is not rehearsal:",
         "if False:",
         REHEARSAL,

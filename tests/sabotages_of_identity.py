@@ -73,9 +73,9 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "an import that never landed counts as known for ever",
-        "targets/lake/catalog/provenance.py",
-        "lasting = (_notes.c.kind != str(Kind.IMPORT)) | (_notes.c.noted > to_micros(now - IMPORT_LIFE))",
-        "lasting = _notes.c.noted >= 0",
+        "targets/lake/catalog/lost_history.py",
+        "(_notes.c.kind != str(Provenance.IMPORT)) | (_notes.c.noted > to_micros(now - IMPORT_LIFE))",
+        "_notes.c.noted >= 0",
         RESTORED,
     ),
     (
@@ -95,8 +95,8 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "recovered commits are unknown to the reaper",
         "targets/lake/catalog/lost_history.py",
-        "                    needs.note_import(writing, Imported(metarange_id, before.metarange_id))\n",
-        "",
+        "reclaim_queue.note_import(writing, Imported(metarange_id, before.metarange_id))",
+        "pass",
         RESTORED,
     ),
     (

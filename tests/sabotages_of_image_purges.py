@@ -12,7 +12,7 @@ SOURCES = ("tests/contract/records/test_running_sources.py",)
 SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "the configured source of running images replaces the recorded one",
-        "targets/oci/records/running_book.py",
+        "targets/oci/records/scans.py",
         "    if before is not None and before.name is not None and before.name != name:\n",
         "    if False:\n",
         RUNNING,
@@ -33,7 +33,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a merge loses the source of running images",
-        "targets/oci/records/merge.py",
+        "targets/oci/records/identity.py",
         "        _move_running_source(connection, uid, other)\n",
         "",
         SOURCES,
@@ -103,14 +103,14 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a rehearsal's database is moved by PGHOSTADDR",
-        "state/root_kind.py",
+        "state/database.py",
         '_parameter(parsed, "hostaddr", "PGHOSTADDR")',
         '_parameter(parsed, "hostaddr", "")',
         LEAVING,
     ),
     (
         "a rehearsal's database is named by a service",
-        "state/root_kind.py",
+        "state/database.py",
         '    if _parameter(parsed, "service", "PGSERVICE"):\n',
         "    if False:\n",
         LEAVING,
@@ -138,7 +138,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a merge loses what runs have removed",
-        "targets/oci/records/merge.py",
+        "targets/oci/records/identity.py",
         '            connection.execute(unfolded, {"other": other})\n',
         "",
         IDENTITY,

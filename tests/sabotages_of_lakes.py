@@ -81,7 +81,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a new tag leaves no trace in the namespace",
-        "targets/lake/catalog/traced_changes.py",
+        "targets/lake/catalog/branches.py",
         "            self._publish(writing.repository)\n",
         "            pass\n",
         RESTORED,

@@ -110,7 +110,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "everybody may do everything",
-        "targets/oci/records/guarding.py",
+        "targets/oci/records/base.py",
         "    _check(held, role, by, what)\n",
         "    assert held is not None\n",
         RECORDS,

@@ -29,7 +29,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a restored image keeps its old date",
-        "targets/oci/records/marking.py",
+        "targets/oci/records/marks.py",
         "    return _counted_again(mark, policy or policies.the(UNTAGGED), now)\n",
         "    return mark\n",
         RESTORES,
@@ -43,7 +43,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "the first grant locks its granter out",
-        "targets/oci/records/role_book.py",
+        "targets/oci/records/roles.py",
         "    return [own, wanted] if first and wanted != own else [wanted]\n",
         "    return [wanted]\n",
         ROLES,
@@ -113,21 +113,21 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "an unknown registry needs no adoption",
-        "targets/oci/records/identity_book.py",
+        "targets/oci/records/identity.py",
         "            if adopt or _is_known(connection, name, uid):\n",
         "            if True:\n",
         IDENTITY,
     ),
     (
         "roles that contradict each other are merged",
-        "targets/oci/records/merge.py",
+        "targets/oci/records/identity.py",
         "        if len(set(told.values())) > 1:\n",
         "        if False:\n",
         IDENTITY,
     ),
     (
         "of two marks the laxer wins",
-        "targets/oci/records/merge.py",
+        "targets/oci/records/identity.py",
         "key=lambda mark: _rank(mark, now), reverse=True)",
         "key=lambda mark: _rank(mark, now))",
         IDENTITY,

@@ -16,8 +16,7 @@ import pyarrow as pa
 from ebbtide.core.errors import EbbtideError, NotFound, Refused
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.ranges import COMMITTED, ENTRIES, STAGED, read_metarange, read_range
-from ebbtide.targets.lake.reaper.reaping import Reaped, Reaper, ReapOptions
-from ebbtide.targets.lake.reaper.removing import StoreRemover
+from ebbtide.targets.lake.reaper.reaper import Reaped, Reaper, ReapOptions, StoreRemover
 
 REPO = "lake"
 KEYS = 12

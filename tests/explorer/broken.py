@@ -11,33 +11,32 @@ import pytest
 from sqlalchemy import select
 
 from ebbtide.core.errors import NotFound
-from ebbtide.targets.lake.catalog import needs, reclaim, refs, schema, staging
+from ebbtide.targets.lake.catalog import reclaim_queue, refs, schema, staging
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.model import Entry
-from ebbtide.targets.lake.catalog.reclaim import Reason
-from ebbtide.targets.lake.catalog.reclaiming import Fenced, ReclaimTarget
-from ebbtide.targets.lake.catalog.refs import Branch
-from ebbtide.targets.lake.catalog.writing import Writing
+from ebbtide.targets.lake.catalog.reclaim_batches import Fenced, ReclaimTarget
+from ebbtide.targets.lake.catalog.reclaim_queue import DropReason
+from ebbtide.targets.lake.catalog.refs import Branch, WriteTransaction
 
 
 def without_fence(patch: pytest.MonkeyPatch) -> None:
     """Let nobody look at the fence."""
-    patch.setattr(reclaim, "refuse_fenced", lambda *_args: None)
+    patch.setattr(reclaim_queue, "refuse_fenced", lambda *_args: None)
 
 
 def without_records_of_sharing(patch: pytest.MonkeyPatch) -> None:
     """Do not record that copy and move give an object a second entry."""
-    patch.setattr(needs, "note_sharing", lambda *_args, **_more: None)
+    patch.setattr(reclaim_queue, "note_sharing", lambda *_args, **_more: None)
 
 
 def without_records_of_commits(patch: pytest.MonkeyPatch) -> None:
     """Do not record that a commit took in a shared object."""
-    patch.setattr(needs, "note_commit", lambda *_args: None)
+    patch.setattr(reclaim_queue, "note_commit", lambda *_args: None)
 
 
 def without_records_of_imports(patch: pytest.MonkeyPatch) -> None:
     """Do not record imports."""
-    patch.setattr(needs, "note_import", lambda *_args: None)
+    patch.setattr(reclaim_queue, "note_import", lambda *_args: None)
 
 
 class ProvesBefore(Catalog):
@@ -51,9 +50,11 @@ class ProvesBefore(Catalog):
         with self._database.writing() as connection:
             free, needed = self._proved(connection, target.uid, found, imported)
         with self._database.writing() as connection:
-            reclaim.take_out(connection, target.uid, needed)
-            again = reclaim.abandoned(connection, target.uid, self._clock(), limit)
-            reclaim.fence(connection, target.uid, [*again, *free], owner, self._clock() + lease)
+            reclaim_queue.dequeue(connection, target.uid, needed)
+            again = reclaim_queue.abandoned_addresses(connection, target.uid, self._clock(), limit)
+            reclaim_queue.fence_addresses(
+                connection, target.uid, [*again, *free], owner, self._clock() + lease
+            )
         return Fenced((*again, *free), len(needed))
 
 
@@ -64,9 +65,9 @@ class LooksBefore(Catalog):
         """Give a key's object another key."""
         entry = replace(self.stat(repo, branch, source_key), key=target_key)
         with self._referring(repo) as writing:
-            reclaim.refuse_fenced(writing.connection, writing.repository.uid, entry.address)
+            reclaim_queue.refuse_fenced(writing.connection, writing.repository.uid, entry.address)
             to = refs.branch(writing.connection, writing.repository, branch)
-            needs.note_sharing(writing, entry.address, committed=False)
+            reclaim_queue.note_sharing(writing, entry.address, committed=False)
             staging.put(writing, to, [entry])
             with suppress(NotFound):
                 self._delete(writing, to, [source_key])
@@ -77,13 +78,13 @@ class QueuesAfterwards(Catalog):
     """A catalog that queues what it dropped in a transaction of its own; needs :func:`noting_for_later`."""
 
     @contextmanager
-    def _writing(self, repo: str) -> Iterator[Writing]:
+    def _writing(self, repo: str) -> Iterator[WriteTransaction]:
         with super()._writing(repo) as writing:
             yield writing
         dropped = _dropped.pop(id(writing), [])
         if dropped:
             with super()._writing(repo) as later:
-                reclaim.add_addresses(later, Reason.DELETED, dropped)
+                reclaim_queue.queue_addresses(later, DropReason.DELETED, dropped)
 
 
 _dropped: dict[int, list[str]] = {}
@@ -92,7 +93,7 @@ _dropped: dict[int, list[str]] = {}
 def noting_for_later(patch: pytest.MonkeyPatch) -> None:
     """Only note what is dropped, and leave the queue alone."""
 
-    def note(writing: Writing, branch: Branch, keys: Sequence[str], _reason: Reason) -> None:
+    def note(writing: WriteTransaction, branch: Branch, keys: Sequence[str], _reason: DropReason) -> None:
         rows = schema.staging
         mine = (rows.c.branch_id == branch.id, rows.c.layer == branch.layer, rows.c.key.in_(list(keys)))
         found = writing.connection.execute(select(rows.c.address).where(*mine, ~rows.c.tombstone))

@@ -16,13 +16,7 @@ from ebbtide.core.manifest import Manifest
 from ebbtide.engine.reading import stream_decisions
 from ebbtide.targets.lake.catalog import schema
 from ebbtide.targets.lake.catalog.model import RangeInfo
-from ebbtide.targets.lake.catalog.ranges import (
-    COMMITTED,
-    ENTRIES,
-    metadata_key,
-    write_metarange,
-    write_range,
-)
+from ebbtide.targets.lake.catalog.ranges import COMMITTED, ENTRIES, metadata_key, write_metarange, write_range
 
 
 def objects_folder(lake: Lake) -> Path:

@@ -76,7 +76,7 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
     lake.day(40)
     refusal = words_of(StalePlan, lambda: lake.apply(too_early))
     stored, refused = lake.stored(), []
-    backup = Catalog(f"sqlite:///{folder}/catalog.db", clock=lake.clock, gate_wait=timedelta(0))
+    backup = Catalog(f"sqlite:///{folder}/catalog.db", clock=lake.clock, fence_wait=timedelta(0))
 
     def unlock_and_back_up(step: str) -> None:
         if step == "wave 0 started":

@@ -7,7 +7,7 @@ from tests.services.flaky_proxy import Response, flaky_proxy
 
 from ebbtide.cli.main import run
 from ebbtide.core.errors import NotFound, SafetyStop, StoreError
-from ebbtide.state.root_kind import check_local_database
+from ebbtide.state.database import check_local_database
 from ebbtide.storage.network import LOCAL_ONLY, check_answers, quick_first_contact
 from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.oci.base import RegistrySpec

@@ -18,11 +18,11 @@ from tests.services.lake import REPOSITORY, SettableClock, make_lake, open_lake
 from ebbtide.cli.main import run
 from ebbtide.core.errors import HistoryLost, MetadataError, NotFound, StoreError
 from ebbtide.storage.namespace import MARKER
-from ebbtide.targets.lake.catalog import committing
+from ebbtide.targets.lake.catalog import commits
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.lost_history import RECORD, LostHistory
 from ebbtide.targets.lake.catalog.ranges import ENTRIES
-from ebbtide.targets.lake.reaper.reaping import Reaper
+from ebbtide.targets.lake.reaper.reaper import Reaper
 from ebbtide.targets.lake.recovery import forget, recover
 
 
@@ -248,7 +248,7 @@ def test_lost_commits_are_declared_garbage(lake):
 def test_commits_that_did_not_land_are_known(lake, monkeypatch):
     """What a commit that lost a race, or was killed before it landed, wrote is no lost history."""
     with monkeypatch.context() as patched:
-        patched.setattr(committing, "land", lambda *_: 1 / 0)
+        patched.setattr(commits, "land", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             lake.commit("b")
 
@@ -260,7 +260,7 @@ def test_an_import_that_did_not_land_is_in_doubt_after_a_day(lake, monkeypatch):
     """Nothing else may refer to what an import brings in, so its traces are history that may be lost."""
     row = {"key": "z", "address": "s3://elsewhere/z", "created": lake.clock(), "size": 1, "checksum": ""}
     with monkeypatch.context() as patched:
-        patched.setattr(committing, "land", lambda *_: 1 / 0)
+        patched.setattr(commits, "land", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             lake.catalog.import_entries("lake", "main", [pa.Table.from_pylist([row], ENTRIES)], "import")
     lake.catalog.check_identity("lake")

@@ -17,7 +17,7 @@ from ebbtide.core.errors import BadInput, ForeignNamespace, Refused
 from ebbtide.storage.namespace import MARKER, read_owner
 from ebbtide.storage.store import open_store
 from ebbtide.targets.lake.catalog.catalog import Catalog
-from ebbtide.targets.lake.reaper.reaping import Reaper
+from ebbtide.targets.lake.reaper.reaper import Reaper
 
 
 @pytest.fixture

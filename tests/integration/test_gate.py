@@ -47,7 +47,7 @@ def test_a_copy_during_a_wave_waits_and_finds_the_object_gone(lake, tmp_path):
         f"sqlite:///{tmp_path}/catalog.db",
         clock=lake.clock,
         graveyard=lake.catalog._graveyard,
-        gate_wait=timedelta(minutes=5),
+        fence_wait=timedelta(minutes=5),
     )
     with ThreadPoolExecutor(1) as pool:
 
@@ -71,7 +71,7 @@ def test_a_copy_during_a_wave_waits_and_finds_the_object_gone(lake, tmp_path):
 def test_who_does_not_want_to_wait_is_refused(lake, tmp_path):
     """A copy during a wave that runs out of patience says which run is at work, and refers to nothing."""
     manifest, refused = lake.plan(), []
-    hasty = Catalog(f"sqlite:///{tmp_path}/catalog.db", gate_wait=timedelta(0))
+    hasty = Catalog(f"sqlite:///{tmp_path}/catalog.db", fence_wait=timedelta(0))
 
     def copy(step: str) -> None:
         if step == "wave 0 started":

@@ -16,7 +16,7 @@ LINKED = 120
 @pytest.mark.long
 def test_what_is_linked_while_a_sweep_runs_is_never_lost(spark, tmp_path):
     """Objects older than the grace period are linked during plan and apply, and each stays readable."""
-    lake = make_lake(spark, tmp_path, token_life=timedelta(days=9), gate_wait=timedelta(minutes=5))
+    lake = make_lake(spark, tmp_path, token_life=timedelta(days=9), fence_wait=timedelta(minutes=5))
     given = {f"k{n}": lake.catalog.get_physical_address(REPOSITORY, "main", f"k{n}") for n in range(LINKED)}
     for key, place in given.items():
         lake.write(place.address, key.encode())

@@ -30,7 +30,7 @@ from tests.worlds import retentions
 
 from ebbtide.core.errors import Busy
 from ebbtide.targets.lake.catalog.catalog import Catalog
-from ebbtide.targets.lake.catalog.graveyard import Burial
+from ebbtide.targets.lake.catalog.model import RemovedItem
 from ebbtide.targets.lake.lifecycle.policies import PolicyRun
 
 OnHistory = Callable[[History], None]
@@ -52,14 +52,14 @@ class Scene:
             clock=self.clock,
             graveyard=self,
             range_keys=3,
-            gate_wait=timedelta(0),
+            fence_wait=timedelta(0),
         )
 
-    def lookup(self, repository: str, address: str) -> Burial | None:
+    def lookup(self, repository: str, address: str) -> RemovedItem | None:
         """Say what became of an address, as the ledger does for real runs."""
         if address not in self.repositories[repository].buried:
             return None
-        return Burial(address, self.clock(), 1, (), restorable=False)
+        return RemovedItem(address, self.clock(), 1, (), restorable=False)
 
     def repository(self) -> Repository:
         """Make a new, empty repository, and let it be the first day again."""

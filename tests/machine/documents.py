@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ebbtide.targets.lake.catalog.catalog import Catalog
-from ebbtide.targets.lake.catalog.committed import entries
 from ebbtide.targets.lake.catalog.model import RangeInfo
-from ebbtide.targets.lake.catalog.ranges import COMMITTED, STAGED, read_metarange, read_range
+from ebbtide.targets.lake.catalog.ranges import COMMITTED, STAGED, entries, read_metarange, read_range
 from ebbtide.targets.lake.lifecycle.policies import PolicyRun
 from ebbtide.targets.lake.world_document import WorldDocument, WrittenCommit, WrittenEntry
 from ebbtide.targets.repository.policy import LakePolicy

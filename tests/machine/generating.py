@@ -96,7 +96,7 @@ def run_engine(spark: SparkSession, examples: int, steps: int, number: int) -> l
 
         def fresh_lake() -> Lake:
             place = Path(tempfile.mkdtemp(dir=folder))
-            return make_lake(spark, place, range_keys=3, gate_wait=timedelta(0))
+            return make_lake(spark, place, range_keys=3, fence_wait=timedelta(0))
 
         @seed(number)
         class Machine(EngineMachine):

@@ -8,7 +8,7 @@ from itertools import count
 from uuid import UUID
 
 from ebbtide.core.instant import Clock
-from ebbtide.targets.lake.catalog import new_branch, repositories
+from ebbtide.targets.lake.catalog import refs, repositories
 from ebbtide.targets.lake.catalog.partitions import Partitions, branch_path
 
 OBJECTS_A_PARTITION = 4
@@ -30,11 +30,11 @@ class _NumberedIds:
 def numbered_ids() -> Iterator[None]:
     """Let the catalog number its repositories and branches for the block."""
     by_chance = repositories.uuid
-    repositories.uuid = new_branch.uuid = _NumberedIds()  # type: ignore[assignment]
+    repositories.uuid = refs.uuid = _NumberedIds()  # type: ignore[assignment]
     try:
         yield
     finally:
-        repositories.uuid = new_branch.uuid = by_chance
+        repositories.uuid = refs.uuid = by_chance
 
 
 class NumberedAddresses(Partitions):

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from ebbtide.core.errors import NotFound, Refused
 from ebbtide.storage.store import ObjectInfo
-from ebbtide.targets.lake.catalog.differences import differences, three_way
-from ebbtide.targets.lake.catalog.merging import apply_changes
+from ebbtide.targets.lake.catalog.merge import differences, three_way
+from ebbtide.targets.lake.catalog.range_writer import CHANGES, apply_changes
 from ebbtide.targets.lake.catalog.ranges import COMMITTED, read_range, write_metarange
-from ebbtide.targets.lake.catalog.segments import CHANGES
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from ebbtide.core.manifest import Manifest
 from ebbtide.engine.apply import Applied, ApplyOptions, apply, check
 from ebbtide.engine.plan import PlanOptions, plan
-from ebbtide.targets.lake.catalog.model import RetiredRepository
+from ebbtide.targets.lake.catalog.model import DeletedRepository
 from ebbtide.targets.lake.collector import RepositoryCollector
 from ebbtide.targets.lake.retired.collector import DeletedRepositoryCollector
 from ebbtide.targets.lake.rulebook import Rulebook, stored_rulebook
@@ -43,7 +43,7 @@ def plan_lake(
 def plan_deleted(
     spark: SparkSession,
     shop: Workshop,
-    gone: RetiredRepository,
+    gone: DeletedRepository,
     *,
     now: datetime,
     options: PlanOptions,

@@ -13,10 +13,10 @@ from ebbtide.cli.console import AsJson, print_json, safe, say
 from ebbtide.cli.state import State
 from ebbtide.core.errors import BadInput
 from ebbtide.core.instant import NEVER, format_second, parse_instant
-from ebbtide.state.actors import current_user
+from ebbtide.state.users import current_user
 from ebbtide.targets.oci.client.image_ref import ImageRef, image_ref
 from ebbtide.targets.oci.model import QuarantineState
-from ebbtide.targets.oci.records.marking import Operation, assigning, pinning, quarantining, unpinning
+from ebbtide.targets.oci.records.marks import Operation, assigning, pinning, quarantining, unpinning
 from ebbtide.targets.oci.records.model import Mark, Target
 
 app = typer.Typer(add_completion=False)

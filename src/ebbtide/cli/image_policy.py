@@ -14,12 +14,12 @@ from ebbtide.cli.state import State, read_rules
 from ebbtide.core.errors import BadInput
 from ebbtide.core.format import plural
 from ebbtide.core.instant import format_second
-from ebbtide.state.actors import current_user
+from ebbtide.state.users import current_user
 from ebbtide.targets.oci.client.address import registry_address
 from ebbtide.targets.oci.policies.document import parse_policies, plain_policy, policies_hash, write_policies
 from ebbtide.targets.oci.policies.policy import SYSTEM_POLICIES, Period, Policy, Unit, same_name
 from ebbtide.targets.oci.records.model import LogKind
-from ebbtide.targets.oci.records.policy_book import PolicyChange
+from ebbtide.targets.oci.records.policies import PolicyChange
 from ebbtide.targets.oci.records.records import ImageRecords
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The policies of a registry.")

@@ -23,8 +23,8 @@ from ebbtide.engine.apply import Applied
 from ebbtide.engine.layout import run_folder, scratch_folder
 from ebbtide.engine.reading import stream_decisions
 from ebbtide.engine.spark.failures import own_errors
-from ebbtide.state.actors import current_user
 from ebbtide.state.locks import target_lock
+from ebbtide.state.users import current_user
 from ebbtide.targets.kinds import words_of
 from ebbtide.targets.oci.client.image_ref import image_ref
 from ebbtide.targets.oci.model import Decision as Judged

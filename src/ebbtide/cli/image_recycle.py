@@ -17,8 +17,8 @@ from ebbtide.core.errors import BadInput, EbbtideError, MetadataError, NotFound,
 from ebbtide.core.format import human_bytes, plural
 from ebbtide.core.instant import NEVER, format_second
 from ebbtide.engine.newest_run import check_newest_run
-from ebbtide.state.actors import current_user
 from ebbtide.state.locks import target_lock
+from ebbtide.state.users import current_user
 from ebbtide.targets.oci.base import Registry
 from ebbtide.targets.oci.client.image_ref import ImageRef, image_ref, repository_ref
 from ebbtide.targets.oci.purge.removed import EMPTIED

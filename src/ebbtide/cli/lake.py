@@ -20,7 +20,7 @@ from ebbtide.core.format import count, human_bytes, plural, printable
 from ebbtide.core.instant import format_second
 
 if TYPE_CHECKING:
-    from ebbtide.targets.lake.catalog.model import RetiredRepository
+    from ebbtide.targets.lake.catalog.model import DeletedRepository
 
 app = typer.Typer(add_completion=False)
 
@@ -67,7 +67,7 @@ def list_repositories(
         table("Repositories", ("name", "namespace", "default branch", "created"), rows)
 
 
-def _show_deleted(found: Sequence[RetiredRepository], *, as_json: bool) -> None:
+def _show_deleted(found: Sequence[DeletedRepository], *, as_json: bool) -> None:
     """List the repositories that were deleted and are not collected yet."""
     if as_json:
         print_json(found)

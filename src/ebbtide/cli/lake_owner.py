@@ -10,8 +10,8 @@ from ebbtide.cli.console import AsJson, confirm, print_json, safe, say, say_next
 from ebbtide.cli.state import State
 from ebbtide.core.errors import BadInput
 from ebbtide.core.format import plural
-from ebbtide.state.actors import current_user
 from ebbtide.state.locks import target_lock
+from ebbtide.state.users import current_user
 from ebbtide.targets.lake.recovery import forget as forget_lost
 from ebbtide.targets.lake.recovery import recover as recover_lost
 

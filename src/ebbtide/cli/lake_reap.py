@@ -16,9 +16,8 @@ from ebbtide.cli.state import State
 from ebbtide.core.errors import BadInput, PartlyApplied
 from ebbtide.core.format import plural
 from ebbtide.core.instant import format_instant, format_second
-from ebbtide.targets.lake.catalog.reclaiming import ReclaimTarget
-from ebbtide.targets.lake.reaper.reaping import Reaped, Reaper, ReapOptions
-from ebbtide.targets.lake.reaper.removing import StoreRemover
+from ebbtide.targets.lake.catalog.reclaim_batches import ReclaimTarget
+from ebbtide.targets.lake.reaper.reaper import Reaped, Reaper, ReapOptions, StoreRemover
 
 Repo = Annotated[str | None, typer.Argument(help="The repository, or one that was deleted.")]
 Grace = Annotated[

@@ -183,7 +183,7 @@ class State:
 
     def identified_registry(self, target: str, what: str, *, adopt: bool = False) -> RegistryShop:
         """Give the same for a command that changes something, when it is sure which registry this is."""
-        from ebbtide.state.actors import current_user
+        from ebbtide.state.users import current_user
         from ebbtide.targets.oci.purge.identity import identify
 
         shop = self.registry_shop(target)
@@ -199,7 +199,7 @@ class State:
         alike. With `what` the command changes them, which is refused at an unknown registry while others
         have roles.
         """
-        from ebbtide.state.actors import current_user
+        from ebbtide.state.users import current_user
         from ebbtide.targets.oci.client.canonical import spelled_uid
 
         shop = self.registry_shop(target)

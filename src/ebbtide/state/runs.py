@@ -15,8 +15,8 @@ from ebbtide import __version__
 from ebbtide.core.errors import NotFound, SafetyStop
 from ebbtide.core.instant import Clock, from_micros, system_clock, to_micros
 from ebbtide.state import schema
-from ebbtide.state.actors import current_user, signature
 from ebbtide.state.database import Database, repeated
+from ebbtide.state.users import current_user, signature
 
 
 class RunState(StrEnum):

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from ebbtide.core.errors import AlreadyExists, NotFound, Refused
-from ebbtide.targets.lake.catalog import committing, history
+from ebbtide.targets.lake.catalog import commits, history
 from ebbtide.targets.lake.catalog.ranges import COMMITTED, STAGED, read_metarange, read_range
 
 
@@ -21,7 +21,7 @@ def during_commit(monkeypatch):
     """Run something between the sealing and the landing of the next commit, once."""
 
     def install(action):
-        real = committing.apply_changes
+        real = commits.apply_changes
         todo = [action]
 
         def paused(*args, **kwargs):
@@ -30,7 +30,7 @@ def during_commit(monkeypatch):
                 todo.pop()()
             return ranges
 
-        monkeypatch.setattr(committing, "apply_changes", paused)
+        monkeypatch.setattr(commits, "apply_changes", paused)
 
     return install
 

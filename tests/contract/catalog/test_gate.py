@@ -8,8 +8,8 @@ import pytest
 
 from ebbtide.core.errors import Busy, NotFound, ObjectGone
 from ebbtide.storage.store import DeleteRequest
-from ebbtide.targets.lake.catalog import gates
-from ebbtide.targets.lake.catalog.graveyard import Burial
+from ebbtide.targets.lake.catalog import fence
+from ebbtide.targets.lake.catalog.model import RemovedItem
 from ebbtide.targets.lake.catalog.ranges import ENTRIES
 
 
@@ -144,7 +144,7 @@ def test_a_gate_is_of_one_repository(catalog, tmp_path):
 
 def test_who_waits_goes_on_when_the_gate_opens(open_catalog, forked):
     """A copy in another thread does not end while the gate is closed, and ends well once it is open."""
-    patient = open_catalog(gate_wait=timedelta(minutes=5))
+    patient = open_catalog(fence_wait=timedelta(minutes=5))
     forked.close_gate("lake", "7")
     with ThreadPoolExecutor(1) as pool:
         copying = pool.submit(patient.copy, "lake", "main", "a", "c")
@@ -171,7 +171,7 @@ def test_closing_waits_for_who_is_inside(catalog):
 
 def test_a_gate_that_closes_after_the_first_look_is_seen(forked, monkeypatch):
     """The look that counts is the one under the lock: a gate that closed just before it stops the copy."""
-    look, looks = gates.find, []
+    look, looks = fence.find_fence, []
 
     def then_close(connection, repo):
         found = look(connection, repo)
@@ -180,7 +180,7 @@ def test_a_gate_that_closes_after_the_first_look_is_seen(forked, monkeypatch):
             forked.close_gate("lake", "7")
         return found
 
-    monkeypatch.setattr(gates, "find", then_close)
+    monkeypatch.setattr(fence, "find_fence", then_close)
 
     with pytest.raises(Busy):
         forked.copy("lake", "main", "a", "c")
@@ -195,7 +195,7 @@ def test_many_at_once_never_refer_while_the_gate_is_closed(open_catalog, catalog
     seen = []
 
     def copy(number: int) -> None:
-        open_catalog(gate_wait=timedelta(minutes=5)).copy("lake", "main", "a", f"copy-{number}")
+        open_catalog(fence_wait=timedelta(minutes=5)).copy("lake", "main", "a", f"copy-{number}")
 
     with ThreadPoolExecutor(4) as pool:
         copying = [pool.submit(copy, number) for number in range(12)]
@@ -224,7 +224,7 @@ def test_an_object_that_is_gone_gets_no_second_name(open_catalog, catalog, clock
 
         def lookup(self, repository, address):
             """Say so."""
-            return Burial(address, clock(), 7, ("old",), restorable=False)
+            return RemovedItem(address, clock(), 7, ("old",), restorable=False)
 
     catalog = open_catalog(graveyard=Buried())
     address = catalog.upload("lake", "main", "a", b"").address

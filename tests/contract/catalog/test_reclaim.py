@@ -9,10 +9,10 @@ import sqlalchemy
 from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import LiveObjectMissing, ObjectGone, Refused
 from ebbtide.storage.store import DeleteResult
-from ebbtide.targets.lake.catalog import committing, needs, reclaim
+from ebbtide.targets.lake.catalog import commits, reclaim_queue
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.ranges import ENTRIES
-from ebbtide.targets.lake.reaper.reaping import Reaped, Reaper, ReapOptions
+from ebbtide.targets.lake.reaper.reaper import Reaped, Reaper, ReapOptions
 
 NO_GRACE = ReapOptions(grace=timedelta(0))
 
@@ -145,15 +145,15 @@ def test_a_deleted_repository_queues_what_was_staged(catalog):
 def test_a_commit_queues_what_it_overwrote(catalog, monkeypatch):
     """A row of a commit that crashed, overwritten since, is in no commit: the next commit queues it."""
     lost = upload(catalog, "a")
-    real = committing.apply_changes
+    real = commits.apply_changes
 
     def crash(*_args, **_more):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(committing, "apply_changes", crash)
+    monkeypatch.setattr(commits, "apply_changes", crash)
     with pytest.raises(KeyboardInterrupt):
         commit(catalog)
-    monkeypatch.setattr(committing, "apply_changes", real)
+    monkeypatch.setattr(commits, "apply_changes", real)
     kept = upload(catalog, "a")
     before = queued(catalog)
     commit(catalog)
@@ -214,11 +214,11 @@ def test_what_waits_and_is_linked_all_the_same_stays(catalog, open_catalog, cloc
     waiting = queued(catalog)
     with monkeypatch.context() as broken:
         if lock == "the commit alone":
-            broken.setattr(reclaim, "take_out", lambda *_: None)
+            broken.setattr(reclaim_queue, "dequeue", lambda *_: None)
         catalog.link_physical_address("lake", "main", "k", given.token, size=1)
     with monkeypatch.context() as broken:
         if lock == "the link alone":
-            broken.setattr(needs, "note_commit", lambda *_: None)
+            broken.setattr(reclaim_queue, "note_commit", lambda *_: None)
         commit(catalog)
 
     assert {given.address: "never linked"} == waiting
@@ -391,7 +391,7 @@ def test_the_numbers_of_fences_never_begin_anew(catalog, clock):
         catalog.reset("lake", "main")
         reap(catalog)
         with catalog._database.reading() as connection:
-            numbers.append(reclaim.newest_fence(connection, uid))
+            numbers.append(reclaim_queue.newest_fence(connection, uid))
         clock.advance(days=100)
 
     assert [1, 2, 3] == numbers
@@ -551,7 +551,7 @@ def test_what_a_crashed_commit_shared_before_the_migration_stays(
 
     shared = upload(catalog, "a")
     with monkeypatch.context() as patched:
-        patched.setattr(committing, "apply_changes", crash)
+        patched.setattr(commits, "apply_changes", crash)
         with pytest.raises(KeyboardInterrupt):
             commit(catalog)
     catalog.copy("lake", "main", "a", "twin")

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ebbtide.core.errors import AlreadyExists, Busy, NotFound, Refused
-from ebbtide.targets.lake.catalog.model import Entry, RetiredRepository
+from ebbtide.targets.lake.catalog.model import DeletedRepository, Entry
 from ebbtide.targets.lake.catalog.ranges import ENTRIES
 
 
@@ -20,7 +20,7 @@ def test_a_deleted_repository_is_remembered(catalog, clock, open_catalog):
 
     gone = catalog.delete_repository("lake")
 
-    assert RetiredRepository("lake", repo.uid, repo.namespace, clock()) == gone
+    assert DeletedRepository("lake", repo.uid, repo.namespace, clock()) == gone
     assert [gone] == open_catalog().retired()
     assert gone == open_catalog().retired_repository("lake")
     assert [] == catalog.repositories()
@@ -205,7 +205,7 @@ def test_a_namespace_is_never_free_between_its_owner_and_its_retirement(catalog,
 
 def test_a_delete_waits_for_who_creates_and_the_other_way_round(catalog, open_catalog, tmp_path):
     """On both databases a delete that is under way and a creation take turns."""
-    other = open_catalog(gate_wait=timedelta(0))
+    other = open_catalog(fence_wait=timedelta(0))
     with ThreadPoolExecutor(1) as pool:
         with catalog._writing("lake"):
             creating = pool.submit(other.create_repository, "second", str(tmp_path / "second"))

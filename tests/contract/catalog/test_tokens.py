@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from ebbtide.core.errors import NotFound, Refused
-from ebbtide.targets.lake.catalog import tokens
+from ebbtide.targets.lake.catalog import uploads
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def test_what_is_linked_after_the_open_uploads_were_read_is_in_the_snapshot(cata
 
 def test_open_uploads_come_in_pages_of_one_moment(catalog, monkeypatch):
     """Tokens that are issued or used while the pages are read change nothing in them."""
-    monkeypatch.setattr(tokens, "PAGE", 4)
+    monkeypatch.setattr(uploads, "PAGE", 4)
     made = [catalog.get_physical_address("lake", "main", f"k{i}") for i in range(10)]
     catalog.store("lake").write(made[-1].address, b"")
     pages = catalog.open_uploads("lake")
@@ -165,7 +165,7 @@ def test_open_uploads_come_in_pages_of_one_moment(catalog, monkeypatch):
     rest = list(pages)
 
     assert [4, 4, 2] == [page.num_rows for page in (first, *rest)]
-    assert {tokens.OPEN_UPLOADS} == {page.schema for page in (first, *rest)}
+    assert {uploads.OPEN_UPLOADS} == {page.schema for page in (first, *rest)}
     listed = [address for page in (first, *rest) for address in page.column("address").to_pylist()]
     assert sorted(one.address for one in made) == sorted(listed)
 

@@ -15,8 +15,8 @@ from ebbtide.state.runs import Ledger
 from ebbtide.targets.oci.client.canonical import canonical_name, name_uid, spelled_uid
 from ebbtide.targets.oci.model import Quarantine, QuarantineState
 from ebbtide.targets.oci.policies.policy import Assigned, Period, Policy
-from ebbtide.targets.oci.records.marking import assigning, pinning
-from ebbtide.targets.oci.records.merge import stricter
+from ebbtide.targets.oci.records.identity import stricter
+from ebbtide.targets.oci.records.marks import assigning, pinning
 from ebbtide.targets.oci.records.model import Action, Event, Mark, Role, Snapshot, Target
 
 NOW = parse_instant("2018-01-01")

@@ -16,7 +16,7 @@ from ebbtide.core.errors import BadInput, MetadataError, SafetyStop
 from ebbtide.core.instant import parse_instant, system_clock
 from ebbtide.core.recycling import Label, label_from_json
 from ebbtide.engine.rehearsal import RehearsalClock, advance, begin_rehearsal, find_rehearsal
-from ebbtide.state.root_kind import check_local_database
+from ebbtide.state.database import check_local_database
 from ebbtide.storage.network import LOCAL_ONLY, is_loopback
 from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.oci.base import RegistrySpec

@@ -8,7 +8,7 @@ import pytest
 
 from ebbtide.config import load_settings
 from ebbtide.core.errors import ConfigError
-from ebbtide.state.actors import current_user
+from ebbtide.state.users import current_user
 
 
 def test_a_service_says_for_whom_it_works(monkeypatch):

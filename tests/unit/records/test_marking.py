@@ -14,7 +14,7 @@ from ebbtide.targets.oci.model import Decision, Image, Quarantine, QuarantineSta
 from ebbtide.targets.oci.oracle import judge
 from ebbtide.targets.oci.policies.document import read_policies
 from ebbtide.targets.oci.policies.policy import Assigned
-from ebbtide.targets.oci.records.marking import (
+from ebbtide.targets.oci.records.marks import (
     assigning,
     loosens,
     pinning,

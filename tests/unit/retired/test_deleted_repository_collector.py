@@ -8,11 +8,11 @@ import pytest
 
 from ebbtide.core.errors import StalePlan
 from ebbtide.core.instant import format_instant
-from ebbtide.targets.lake.catalog.model import Repository, RetiredRepository
+from ebbtide.targets.lake.catalog.model import DeletedRepository, Repository
 from ebbtide.targets.lake.retired.collector import DeletedRepositoryCollector
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
-GONE = RetiredRepository("lake", "1", "s3://bucket/ns", DAY)
+GONE = DeletedRepository("lake", "1", "s3://bucket/ns", DAY)
 PLANNED = SimpleNamespace(
     target="lake:lake",
     target_uid=GONE.uid,

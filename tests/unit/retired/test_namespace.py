@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from ebbtide.storage.store import StoreSpec, open_store
-from ebbtide.targets.lake.catalog.model import RetiredRepository
+from ebbtide.targets.lake.catalog.model import DeletedRepository
 from ebbtide.targets.lake.inventory import _Lister
 from ebbtide.targets.lake.retired.listing import has_own, neighbours, own_folders, prefixes
 
@@ -65,7 +65,7 @@ def test_prefixes_are_the_whole_namespace_once(store):
 def test_what_is_left_is_the_repositorys_own(store, tmp_path, keys, left):
     """Only what the repository wrote keeps it known: strangers and names that it never gives do not."""
     fill(store, keys)
-    gone = RetiredRepository("lake", UID, tmp_path.as_uri(), datetime(2026, 1, 1, tzinfo=UTC))
+    gone = DeletedRepository("lake", UID, tmp_path.as_uri(), datetime(2026, 1, 1, tzinfo=UTC))
 
     assert left == has_own(store, gone)
 
@@ -73,7 +73,7 @@ def test_what_is_left_is_the_repositorys_own(store, tmp_path, keys, left):
 def test_metadata_beside_another_repository_may_be_its_own(store, tmp_path):
     """With a neighbour in the namespace only the data is the deleted repository's for certain."""
     fill(store, ["_lakefs/staged/1.parquet"])
-    gone = RetiredRepository("lake", UID, tmp_path.as_uri(), datetime(2026, 1, 1, tzinfo=UTC))
+    gone = DeletedRepository("lake", UID, tmp_path.as_uri(), datetime(2026, 1, 1, tzinfo=UTC))
     alone = own_folders(store, UID), has_own(store, gone)
     fill(store, [f"repos/{UID}0/x"])
 

@@ -15,7 +15,7 @@ from ebbtide.targets.lake.catalog.catalog import Catalog
 @pytest.fixture
 def catalog(tmp_path):
     """Give a catalog with an empty repository, where nobody waits long for the gate."""
-    made = Catalog(f"sqlite:///{tmp_path}/c.db", clock=SettableClock(), gate_wait=timedelta(0))
+    made = Catalog(f"sqlite:///{tmp_path}/c.db", clock=SettableClock(), fence_wait=timedelta(0))
     made.create_repository("lake", str(tmp_path / "objects"))
     yield made
     made.close()

@@ -13,7 +13,7 @@ from ebbtide.engine.burials import Buried, RestoredItem, find_burial
 from ebbtide.engine.layout import run_folder
 from ebbtide.state.runs import Ledger
 from ebbtide.storage.store import StoreSpec, open_store
-from ebbtide.targets.lake.catalog.graveyard import Burial
+from ebbtide.targets.lake.catalog.model import RemovedItem
 from ebbtide.targets.lake.recycling import BIN_ROOT
 
 
@@ -25,14 +25,14 @@ class RunGraveyard:
     ledger: Ledger
     store_options: Mapping[str, str] = field(default_factory=dict)
 
-    def lookup(self, repository: str, address: str) -> Burial | None:
+    def lookup(self, repository: str, address: str) -> RemovedItem | None:
         """Say what became of an address of this repository."""
         found = find_burial(self.root, self.ledger, f"lake:{repository}", address)
         if not isinstance(found, Buried):
             return None
         label = self._label(found) if found.recycled else None
         until = label.expires if label else None
-        return Burial(found.address, found.since, found.run_id, found.rules, label is not None, until)
+        return RemovedItem(found.address, found.since, found.run_id, found.rules, label is not None, until)
 
     def restored(self, repository: str, address: str) -> RestoredItem | None:
         """Return when an address was restored and until when it is held; None if it was not restored."""

@@ -25,7 +25,7 @@ from ebbtide.engine.burials import RestoredItem
 from ebbtide.engine.removed_items import held_by_restore
 from ebbtide.engine.tables.digest import hash_addresses
 from ebbtide.storage.address import canonical, is_inside
-from ebbtide.targets.lake.catalog.graveyard import Burial
+from ebbtide.targets.lake.catalog.model import RemovedItem
 from ebbtide.targets.lake.catalog.ranges import METADATA
 from ebbtide.targets.lake.lifecycle.segments import hold_reason, holder_text, judge
 from ebbtide.targets.lake.metadata.reached import ReachedRange, reached_ranges
@@ -110,7 +110,7 @@ class ObjectExplanation:
     """The one that lives longest comes first."""
     terms: tuple[ExplainedTerm, ...] = ()
     """What retention says of them, if the repository has such rules; the latest first."""
-    burial: Burial | None = None
+    burial: RemovedItem | None = None
 
 
 _Judged = TypeVar("_Judged", ItemVerdict, ObjectExplanation)
@@ -127,7 +127,7 @@ def explain(world: World, *keys_or_addresses: str) -> list[ObjectExplanation]:
     return [_explanation(world, address, found[address]) for address in sorted(found)[:MOST_ADDRESSES]]
 
 
-def taken_away(explanation: ObjectExplanation, burial: Burial | None) -> ObjectExplanation:
+def taken_away(explanation: ObjectExplanation, burial: RemovedItem | None) -> ObjectExplanation:
     """Say of an object that a run has taken away that it is not there, whatever refers to it."""
     if burial is None:
         return explanation

@@ -12,7 +12,7 @@ from ebbtide.core.errors import NotFound
 from ebbtide.core.format import human_bytes
 from ebbtide.core.instant import format_second
 from ebbtide.targets.lake.burials import RunGraveyard
-from ebbtide.targets.lake.catalog.model import RetiredRepository
+from ebbtide.targets.lake.catalog.model import DeletedRepository
 from ebbtide.targets.lake.explaining import (
     ItemVerdict,
     ObjectExplanation,
@@ -65,7 +65,7 @@ def _found(shop: Workshop, name: str, item: str, grace: timedelta, now: datetime
     ]
 
 
-def _deleted(shop: Workshop, name: str) -> RetiredRepository:
+def _deleted(shop: Workshop, name: str) -> DeletedRepository:
     """Find a repository that was deleted; if there is none, there never was one of this name."""
     for gone in shop.catalog.retired():
         if gone.name == name:

@@ -21,7 +21,7 @@ from ebbtide.engine.bins import Bin
 from ebbtide.storage.address import canonical
 from ebbtide.storage.store import ObjectInfo, Store
 from ebbtide.targets.lake.catalog.catalog import Catalog
-from ebbtide.targets.lake.catalog.model import RetiredRepository
+from ebbtide.targets.lake.catalog.model import DeletedRepository
 from ebbtide.targets.lake.catalog.partitions import object_pattern
 from ebbtide.targets.lake.catalog.ranges import METADATA
 from ebbtide.targets.lake.explaining import KEPT, ItemVerdict, ObjectExplanation, decided, explanation_of
@@ -49,7 +49,7 @@ def explain_stored(
 
 
 def explain_deleted(
-    catalog: Catalog, gone: RetiredRepository, text: str, grace: timedelta, now: datetime
+    catalog: Catalog, gone: DeletedRepository, text: str, grace: timedelta, now: datetime
 ) -> ObjectExplanation | None:
     """Explain an object in the namespace of a deleted repository; None if there is none of this address."""
     store = catalog.retired_store(gone.uid)

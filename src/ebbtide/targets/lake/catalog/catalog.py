@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from ebbtide.targets.lake.catalog.branching import Branching
-from ebbtide.targets.lake.catalog.gating import Gating
-from ebbtide.targets.lake.catalog.policies import Policies
-from ebbtide.targets.lake.catalog.rearranging import Rearranging
-from ebbtide.targets.lake.catalog.reclaiming import Reclaiming
-from ebbtide.targets.lake.catalog.reconciling import Reconciling
-from ebbtide.targets.lake.catalog.repositories import Repositories
-from ebbtide.targets.lake.catalog.retiring import Retiring
-from ebbtide.targets.lake.catalog.snapshots import Snapshots
-from ebbtide.targets.lake.catalog.uploading import Uploading
+from ebbtide.targets.lake.catalog.branches import Branches
+from ebbtide.targets.lake.catalog.fence import FencedCatalog
+from ebbtide.targets.lake.catalog.merge import Merges
+from ebbtide.targets.lake.catalog.objects import Objects
+from ebbtide.targets.lake.catalog.reclaim_batches import ReclaimBatches
+from ebbtide.targets.lake.catalog.repositories import DeletedRepositories, Policies, Repositories
+from ebbtide.targets.lake.catalog.snapshot import Snapshots
+from ebbtide.targets.lake.catalog.uploads import Uploads
 
 
 class Catalog(
     Repositories,
-    Retiring,
-    Branching,
-    Uploading,
-    Rearranging,
-    Reconciling,
+    DeletedRepositories,
+    Branches,
+    Uploads,
+    Objects,
+    Merges,
     Policies,
     Snapshots,
-    Gating,
-    Reclaiming,
+    FencedCatalog,
+    ReclaimBatches,
 ):
     """
     Versioned repositories on one machine: metadata in SQLite or PostgreSQL, objects in a store.

@@ -1,11 +1,20 @@
 """
-History that the catalog has lost: found before anything is deleted, then imported or declared garbage.
+Lost history: commits that the catalog does not know any more, found before anything is deleted.
 
 A catalog that was restored from an older copy does not know the commits made since. Three traces of them
-survive in the namespace, which a backup of the catalog does not touch: their metaranges, and, in a record,
-the youngest commits that the last plan has read, and a random mark. Every plan and every new tag put a mark
-into the catalog, and the record has the last of them. Whatever is written to a restored catalog, the mark
-does not come back.
+survive in the namespace, which a backup of the catalog does not touch: their metaranges, and a record with
+the youngest commits that the last plan has read and with a random mark. Every plan and every new tag put a
+mark into the catalog, and the record has the last of them. Whatever is written to a restored catalog, it does
+not get that mark. What was lost is imported on a new branch, or declared garbage by a person.
+
+Every metarange in a namespace belongs to a commit, or the catalog has a note about it. A metarange is noted
+before it is written, and the note is removed when its commit lands. A metarange with neither was written by a
+catalog that knew more than this one: this one was restored from an older copy, or another catalog uses the
+namespace. The objects of such a metarange would look like garbage.
+
+A note about a commit, merge or revert that never landed (another writer was first, or a crash) is harmless:
+what the metarange refers to is staged or committed in the catalog that has the note. An import brings in
+addresses that nothing else may refer to, so its note counts only while the import may be under way.
 """
 
 from __future__ import annotations
@@ -17,23 +26,84 @@ from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
 
 from ebbtide.core.errors import HistoryLost, MetadataError, NotFound
 from ebbtide.core.instant import format_instant, to_micros
 from ebbtide.storage.store import DeleteRequest, Store
-from ebbtide.targets.lake.catalog import history, needs, provenance, reclaim, refs, schema
-from ebbtide.targets.lake.catalog.committed import Committed
+from ebbtide.targets.lake.catalog import history, reclaim_queue, refs, schema
+from ebbtide.targets.lake.catalog.fence import FencedCatalog
 from ebbtide.targets.lake.catalog.model import Commit, Repository, Snapshot
 from ebbtide.targets.lake.catalog.names import check_ref_name
-from ebbtide.targets.lake.catalog.needs import Imported
-from ebbtide.targets.lake.catalog.new_branch import add_branch, check_free
-from ebbtide.targets.lake.catalog.part import CatalogPart
-from ebbtide.targets.lake.catalog.provenance import Kind
-from ebbtide.targets.lake.catalog.ranges import COMMITTED, METADATA, METARANGES, is_metarange, metadata_key
+from ebbtide.targets.lake.catalog.ranges import (
+    COMMITTED,
+    METADATA,
+    METARANGES,
+    CommittedContent,
+    is_metarange,
+    metadata_key,
+)
+from ebbtide.targets.lake.catalog.reclaim_queue import Imported
+from ebbtide.targets.lake.catalog.refs import add_branch, check_name_free
+
+_notes = schema.metaranges
+IMPORT_LIFE = timedelta(days=1)
+"""For how long an import counts as under way; as long as the grace period protects what it brings in."""
+
+
+class Provenance(StrEnum):
+    """Why a metarange may have no commit."""
+
+    OWN = "own"
+    """A commit, merge or revert is writing it, or did not land."""
+    IMPORT = "import"
+    FORGOTTEN = "forgotten"
+    """A person has declared it garbage."""
+
+
+def note_metarange(
+    connection: Connection, repo_uid: str, metarange_id: str, kind: Provenance, now: datetime, by: str = ""
+) -> None:
+    """Note a metarange; a note that is there stays, but for one of an import, which counts anew."""
+    dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
+    said = {"kind": str(kind), "noted": to_micros(now), "noted_by": by}
+    row = dialect.insert(_notes).values(repo_uid=repo_uid, metarange_id=metarange_id, **said)
+    if kind is Provenance.OWN:
+        connection.execute(row.on_conflict_do_nothing())
+    else:
+        connection.execute(row.on_conflict_do_update(index_elements=["repo_uid", "metarange_id"], set_=said))
+
+
+def settle_metarange(connection: Connection, repo_uid: str, metarange_id: str) -> None:
+    """Drop the note of a metarange whose commit lands, in the same transaction."""
+    mine = (_notes.c.repo_uid == repo_uid, _notes.c.metarange_id == metarange_id)
+    connection.execute(delete(_notes).where(*mine))
+
+
+def known_metaranges(connection: Connection, repo_uid: str, now: datetime) -> set[str]:
+    """Give the metaranges that a commit names or a note explains."""
+    commits = select(schema.commits.c.metarange_id).where(schema.commits.c.repo_uid == repo_uid)
+    lasting = (_notes.c.kind != str(Provenance.IMPORT)) | (_notes.c.noted > to_micros(now - IMPORT_LIFE))
+    noted = select(_notes.c.metarange_id).where(_notes.c.repo_uid == repo_uid, lasting)
+    return {*connection.execute(commits.distinct()).scalars(), *connection.execute(noted).scalars()}
+
+
+def is_separated(connection: Connection, repo_uid: str) -> bool:
+    """Tell whether metaranges need not be looked for among the ranges any more."""
+    table = schema.separated
+    return connection.execute(select(table).where(table.c.repo_uid == repo_uid)).first() is not None
+
+
+def mark_separated(connection: Connection, repo_uid: str) -> None:
+    """Record that no unknown metarange lies among the ranges; those written from now on lie apart."""
+    if not is_separated(connection, repo_uid):
+        connection.execute(insert(schema.separated).values(repo_uid=repo_uid))
+
 
 RECORD = f"{METADATA}ebbtide-history.json"
 """What the last plan has read of the repository's history, and the mark of the last plan or tag."""
@@ -67,7 +137,7 @@ class _Record:
         return json.dumps(plain, sort_keys=True).encode()
 
 
-class LostHistory(CatalogPart):
+class LostHistory(FencedCatalog):
     """Comparing the namespace with the catalog, and bringing back what the catalog has lost."""
 
     def unknown_metaranges(self, repo: str) -> tuple[str, ...]:
@@ -77,16 +147,16 @@ class LostHistory(CatalogPart):
         # The store is listed before the catalog is read: a note is made before its metarange is written.
         apart = _listed(store, METARANGES)
         with self._database.reading() as connection:
-            separated = provenance.is_separated(connection, found.uid)
+            separated = is_separated(connection, found.uid)
         among = set() if separated else _listed(store, COMMITTED)
         with self._database.reading() as connection:
-            known = provenance.known(connection, found.uid, self._clock())
+            known = known_metaranges(connection, found.uid, self._clock())
         unknown = apart - known
         if not separated:
             unknown |= _metaranges_among(self._content(found.namespace), among, known & (apart | among))
             if not unknown:
                 with self._database.writing() as connection:
-                    provenance.mark_separated(connection, found.uid)
+                    mark_separated(connection, found.uid)
         return tuple(sorted(unknown))
 
     def check_history(self, repo: str) -> None:
@@ -135,7 +205,7 @@ class LostHistory(CatalogPart):
             with self._referring(repo) as writing:
                 connection, now = writing.connection, self._clock()
                 branch = branch or _free_name(refs.heads(connection, found), now)
-                check_free(writing, branch)
+                check_name_free(writing, branch)
                 before = refs.commit(
                     connection, found, refs.branch(connection, found, found.default_branch).head
                 )
@@ -143,8 +213,8 @@ class LostHistory(CatalogPart):
                     said = f"Recovered a metarange that was written at {format_instant(written)}"
                     commit = history.identified(Commit("", metarange_id, (before.id,), now, said, committer))
                     history.add(connection, found, commit)
-                    provenance.settle(connection, found.uid, metarange_id)
-                    needs.note_import(writing, Imported(metarange_id, before.metarange_id))
+                    settle_metarange(connection, found.uid, metarange_id)
+                    reclaim_queue.note_import(writing, Imported(metarange_id, before.metarange_id))
                     made.append(commit)
                     before = commit
                 add_branch(connection, found, branch, before.id)
@@ -157,8 +227,8 @@ class LostHistory(CatalogPart):
         chosen = unknown if metaranges is None else _chosen(unknown, metaranges)
         with self._writing(repo) as writing:
             for one in chosen:
-                provenance.note(
-                    writing.connection, writing.repository.uid, one, Kind.FORGOTTEN, self._clock(), by
+                note_metarange(
+                    writing.connection, writing.repository.uid, one, Provenance.FORGOTTEN, self._clock(), by
                 )
         if set(chosen) == set(unknown):
             self._accept(repo)
@@ -214,7 +284,7 @@ def _listed(store: Store, folder: str) -> set[str]:
     return {name[1] for name in names if name}
 
 
-def _metaranges_among(content: Committed, files: set[str], known: Iterable[str]) -> set[str]:
+def _metaranges_among(content: CommittedContent, files: set[str], known: Iterable[str]) -> set[str]:
     """Find the metaranges among files that no known metarange explains; an earlier Ebbtide put them there."""
     known = set(known)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -227,7 +297,7 @@ def _metaranges_among(content: Committed, files: set[str], known: Iterable[str])
 def _missing(connection: Connection, repository: Repository, commits: Sequence[str]) -> list[str]:
     """Give those of some commits that the catalog does not have."""
     table, found = schema.commits, set[str]()
-    for part in reclaim.chunks(commits):
+    for part in reclaim_queue.chunks(commits):
         mine = (table.c.repo_uid == repository.uid, table.c.id.in_(part))
         found.update(connection.execute(select(table.c.id).where(*mine)).scalars())
     return [commit for commit in commits if commit not in found]
@@ -289,7 +359,7 @@ def _written(store: Store, metarange_id: str) -> datetime:
     raise MetadataError(f"metarange {metarange_id} vanished", fix="run the command again")
 
 
-def _check_ranges(content: Committed, metaranges: Sequence[str]) -> None:
+def _check_ranges(content: CommittedContent, metaranges: Sequence[str]) -> None:
     """Make sure that every range of these metaranges is in the store."""
     ranges = {info.id for one in metaranges for info in content.ranges(one)}
 

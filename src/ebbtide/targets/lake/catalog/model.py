@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Protocol
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Repository:
 
 
 @dataclass(frozen=True)
-class RetiredRepository:
+class DeletedRepository:
     """A repository that was deleted, and whose objects are still to be collected."""
 
     name: str
@@ -132,3 +133,23 @@ class PolicyVersion:
     text: str
     format: str
     created: datetime
+
+
+@dataclass(frozen=True)
+class RemovedItem:
+    """What is known of a deleted object: when it went, by which run and rules, and whether for good."""
+
+    address: str
+    since: datetime
+    run_id: int
+    rules: tuple[str, ...]
+    restorable: bool
+    until: datetime | None = None
+    """Until when it lies in the recycle bin, if it does."""
+
+
+class RemovedItems(Protocol):
+    """Knows what runs have deleted; the ledger of runs is one."""
+
+    def lookup(self, repository: str, address: str) -> RemovedItem | None:
+        """Say what became of an address of the repository of this name; None if no run deleted it."""

@@ -25,9 +25,9 @@ from ebbtide.storage.namespace import (
     replace_owner,
 )
 from ebbtide.storage.store import Store
-from ebbtide.targets.lake.catalog import provenance, refs, retired, schema
+from ebbtide.targets.lake.catalog import lost_history, refs, schema
 from ebbtide.targets.lake.catalog.lost_history import LostHistory, forget_record
-from ebbtide.targets.lake.catalog.model import Repository, RetiredRepository
+from ebbtide.targets.lake.catalog.model import DeletedRepository, Repository
 from ebbtide.targets.lake.catalog.partitions import repository_path
 from ebbtide.targets.lake.catalog.ranges import COMMITTED, METADATA, METARANGES, read_metarange
 
@@ -43,7 +43,7 @@ class Ownership(LostHistory):
         with self._database.reading() as connection:
             return str(connection.execute(select(schema.identity.c.uid)).scalar_one())
 
-    def owner(self, repository: Repository | RetiredRepository) -> Owner:
+    def owner(self, repository: Repository | DeletedRepository) -> Owner:
         """Say what the marker in a repository's namespace must say."""
         return Owner(repository.name, repository.uid, self.uid, self._clock(), self.rehearsal)
 
@@ -71,7 +71,7 @@ class Ownership(LostHistory):
     def check_retired_owner(self, uid: str) -> None:
         """Stop unless the marker names this deleted repository, or nothing is left of it."""
         with self._database.reading() as connection:
-            gone = retired.find(connection, uid)
+            gone = refs.find_deleted(connection, uid)
         store = self._store_at(gone.namespace)
         marked = read_owner(store)
         if marked is not None:
@@ -96,12 +96,12 @@ class Ownership(LostHistory):
     def adopt_retired(self, name: str) -> None:
         """Make a deleted repository the owner of its namespace, so that it can be collected."""
         with self._database.reading() as connection:
-            gone = retired.latest(connection, name)
+            gone = refs.last_deleted(connection, name)
         if gone is None:
-            raise retired.unknown(name)
+            raise refs.no_deleted_repository(name)
         replace_owner(self._store_at(gone.namespace), self.owner(gone))
 
-    def marked_owner(self, repository: Repository | RetiredRepository) -> Owner | None:
+    def marked_owner(self, repository: Repository | DeletedRepository) -> Owner | None:
         """Read the marker of a namespace; None if there is none, or it cannot be read."""
         with suppress(ForeignNamespace):
             return read_owner(self._store_at(repository.namespace))
@@ -110,7 +110,7 @@ class Ownership(LostHistory):
     def release(self, uid: str) -> None:
         """Remove the marker of a deleted repository of which nothing is left; its namespace is free then."""
         with self._database.reading() as connection:
-            gone = retired.find(connection, uid)
+            gone = refs.find_deleted(connection, uid)
         remove_owner(self._store_at(gone.namespace), self.owner(gone).identity)
 
     def _claim_new(self, connection: Connection, store: Store, repository: Repository) -> None:
@@ -144,7 +144,7 @@ class Ownership(LostHistory):
 
     def _is_leftover(self, connection: Connection, owner: Owner) -> bool:
         """Tell whether a marker was left by a creation of this catalog that did not end."""
-        gone = {one.uid for one in retired.everyone(connection)}
+        gone = {one.uid for one in refs.deleted_repositories(connection)}
         known = refs.find_by_uid(connection, owner.repository_uid) or owner.repository_uid in gone
         return owner.catalog_uid == self.uid and not known
 
@@ -161,7 +161,7 @@ class Ownership(LostHistory):
             )
         self.check_history(repository.name)
         with self._database.reading() as connection:
-            known = provenance.known(connection, repository.uid, self._clock())
+            known = lost_history.known_metaranges(connection, repository.uid, self._clock())
         folders = (METARANGES, COMMITTED)
         names = (name for folder in folders for name in store.children(f"{folder}/"))
         if not any(name.removesuffix(".parquet") in known for name in names):
@@ -171,11 +171,11 @@ class Ownership(LostHistory):
                 fix="check the store; if it was replaced on purpose, restore the namespace from a backup",
             )
 
-    def _refuse_other(self, repository: Repository | RetiredRepository, marked: Owner) -> None:
+    def _refuse_other(self, repository: Repository | DeletedRepository, marked: Owner) -> None:
         """Stop if a marker names somebody else."""
         if marked.identity == self.owner(repository).identity:
             return
-        option = " --deleted" if isinstance(repository, RetiredRepository) else ""
+        option = " --deleted" if isinstance(repository, DeletedRepository) else ""
         raise ForeignNamespace(
             f"{repository.namespace} belongs to {marked.label}, not to repository {repository.name!r}"
             f" ({repository.uid[:12]}, catalog {self.uid[:12]})",

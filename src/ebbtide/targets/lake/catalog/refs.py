@@ -1,18 +1,84 @@
-"""Looking up repositories, branches, tags and commits inside a transaction."""
+"""
+Rows of repositories, branches, tags and commits: what a name means, inside a transaction.
+
+A deleted repository leaves a row behind until its namespace is collected.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import uuid
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
-from ebbtide.core.errors import BadInput, NotFound
-from ebbtide.core.instant import format_second, from_micros
-from ebbtide.targets.lake.catalog import retired, schema
-from ebbtide.targets.lake.catalog.model import Commit, Repository, RetiredRepository
+from ebbtide.core.errors import AlreadyExists, BadInput, NotFound
+from ebbtide.core.instant import format_second, from_micros, to_micros
+from ebbtide.targets.lake.catalog import schema
+from ebbtide.targets.lake.catalog.model import Commit, DeletedRepository, Repository
+from ebbtide.targets.lake.catalog.names import path_safe
+
+_deleted = schema.retired
+
+
+def add_deleted(connection: Connection, repo: Repository, now: datetime) -> DeletedRepository:
+    """Remember a repository, in the transaction that deletes it."""
+    gone = DeletedRepository(repo.name, repo.uid, repo.namespace, now)
+    row = {"uid": gone.uid, "name": gone.name, "namespace": gone.namespace, "deleted": to_micros(now)}
+    connection.execute(insert(_deleted).values(row))
+    return gone
+
+
+def deleted_repositories(connection: Connection) -> list[DeletedRepository]:
+    """Give all, by the time of their deletion."""
+    rows = connection.execute(select(_deleted).order_by(_deleted.c.deleted, _deleted.c.uid))
+    return [_to_deleted(row) for row in rows]
+
+
+def last_deleted(connection: Connection, name: str) -> DeletedRepository | None:
+    """Find the one that had this name last, if there is any."""
+    named = select(_deleted).where(_deleted.c.name == name)
+    row = connection.execute(
+        named.order_by(_deleted.c.deleted.desc(), _deleted.c.uid.desc()).limit(1)
+    ).first()
+    return None if row is None else _to_deleted(row)
+
+
+def find_deleted(connection: Connection, uid: str) -> DeletedRepository:
+    """Find one by its uid."""
+    row = connection.execute(select(_deleted).where(_deleted.c.uid == uid)).first()
+    if row is None:
+        raise no_deleted_repository(uid)
+    return _to_deleted(row)
+
+
+def forget_deleted(connection: Connection, uid: str) -> None:
+    """Remove one."""
+    if connection.execute(delete(_deleted).where(_deleted.c.uid == uid)).rowcount == 0:
+        raise no_deleted_repository(uid)
+
+
+def no_deleted_repository(name_or_uid: str) -> NotFound:
+    """Say that there is no such deleted repository."""
+    return NotFound(
+        f"there is no deleted repository {name_or_uid!r}",
+        why="it was never deleted, or its objects are collected already",
+        fix="see 'ebb lake list --deleted'",
+    )
+
+
+def how_to_collect(name: str) -> str:
+    """Say how the objects of a deleted repository are collected."""
+    return f"'ebb plan lake:{name} --deleted' and 'ebb apply'"
+
+
+def _to_deleted(row: Row[Any]) -> DeletedRepository:
+    """Turn a row into a RetiredRepository."""
+    return DeletedRepository(row.name, row.uid, row.namespace, from_micros(row.deleted))
+
 
 _ANCESTOR = re.compile(r"(.+)~(\d{0,9})", re.ASCII | re.DOTALL)
 _COMMIT_PREFIX = re.compile(r"[0-9a-f]{4,64}", re.ASCII)
@@ -50,11 +116,11 @@ def repository(connection: Connection, name: str) -> Repository:
 def _no_repository(connection: Connection, name: str) -> NotFound:
     """Say that there is no such repository, or no more."""
     what = f"there is no repository {name!r}"
-    gone = retired.latest(connection, name)
+    gone = last_deleted(connection, name)
     if gone is None:
         return NotFound(what, fix="create it, or list those that there are")
     when = format_second(gone.deleted)
-    how = retired.how_to_collect(name)
+    how = how_to_collect(name)
     return NotFound(what, fix=f"it was deleted at {when}: collect its objects with {how}, or create it anew")
 
 
@@ -89,14 +155,14 @@ def hold_repository(connection: Connection, name: str) -> tuple[Repository, int]
     return found, sequence(connection, found)
 
 
-def neighbours(connection: Connection, repo: Repository) -> list[Repository | RetiredRepository]:
+def neighbours(connection: Connection, repo: Repository) -> list[Repository | DeletedRepository]:
     """
     Give the catalog's other repositories: what lies in their namespaces is theirs to delete.
 
     Those that were deleted are among them: their objects are about to be collected, all of them.
     """
     rows = connection.execute(select(schema.repositories).where(schema.repositories.c.uid != repo.uid))
-    return [*(to_repository(row) for row in rows), *retired.everyone(connection)]
+    return [*(to_repository(row) for row in rows), *deleted_repositories(connection)]
 
 
 def sequence(connection: Connection, repo: Repository) -> int:
@@ -243,3 +309,41 @@ def tags(connection: Connection, repo: Repository) -> dict[str, str]:
     table = schema.tags
     statement = select(table.c.name, table.c.commit_id).where(table.c.repo_uid == repo.uid)
     return {row.name: row.commit_id for row in connection.execute(statement.order_by(table.c.name))}
+
+
+def add_branch(connection: Connection, repo: Repository, name: str, head: str) -> None:
+    """Insert a branch under a new id, so that it shares nothing with an earlier one of its name."""
+    connection.execute(
+        insert(schema.branches).values(
+            id=path_safe(name, uuid.uuid4().hex[:12]),
+            repo_uid=repo.uid,
+            name=name,
+            head=head,
+            layer=1,
+            epoch=0,
+        )
+    )
+
+
+def check_name_free(writing: WriteTransaction, name: str) -> None:
+    """Keep branches and tags apart: a ref must mean one thing."""
+    uid = writing.repository.uid
+    for kind, table in (("branch", schema.branches), ("tag", schema.tags)):
+        taken = select(table.c.name).where(table.c.repo_uid == uid, table.c.name == name)
+        if writing.connection.execute(taken).first() is not None:
+            raise AlreadyExists(
+                f"repository {writing.repository.name!r} has a {kind} {name!r} already",
+                fix="choose another name, or delete that one first",
+            )
+
+
+@dataclass(frozen=True)
+class WriteTransaction:
+    """A write transaction on one repository, whose row it holds locked."""
+
+    connection: Connection
+    repository: Repository
+    sequence: int
+    """The number of this change; rows that it stages carry it."""
+    at: datetime
+    """When it began; what it drops waits in the reclaim queue from then on."""

@@ -1,24 +1,34 @@
-"""Creating, finding and deleting repositories."""
+"""Repositories: creating, listing and deleting them, their policies, and what deleted ones leave."""
 
 from __future__ import annotations
 
 import uuid
 from contextlib import suppress
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, Table, delete, func, insert, select
 
-from ebbtide.core.errors import AlreadyExists, EbbtideError, Refused
-from ebbtide.core.instant import to_micros
+from ebbtide.core.errors import AlreadyExists, BadInput, EbbtideError, Refused
+from ebbtide.core.instant import from_micros, to_micros
 from ebbtide.storage.address import canonical_namespace
 from ebbtide.storage.namespace import overlap, resolved_path
 from ebbtide.storage.store import Store
-from ebbtide.targets.lake.catalog import gates, history, provenance, refs, retired, schema, staging, tokens
-from ebbtide.targets.lake.catalog.model import Commit, Repository, RetiredRepository
+from ebbtide.targets.lake.catalog import (
+    fence,
+    history,
+    lost_history,
+    reclaim_queue,
+    refs,
+    schema,
+    staging,
+    uploads,
+)
+from ebbtide.targets.lake.catalog.base import CatalogBase
+from ebbtide.targets.lake.catalog.model import Commit, DeletedRepository, PolicyVersion, Repository
 from ebbtide.targets.lake.catalog.names import check_ref_name, check_repository_name
-from ebbtide.targets.lake.catalog.new_branch import add_branch
 from ebbtide.targets.lake.catalog.ownership import Ownership, forget_claim, refusing_foreign
 from ebbtide.targets.lake.catalog.ranges import COMMITTED, write_metarange
-from ebbtide.targets.lake.catalog.reclaim import Reason
+from ebbtide.targets.lake.catalog.reclaim_queue import DropReason
+from ebbtide.targets.lake.catalog.refs import add_branch
 
 _table = schema.repositories
 
@@ -62,10 +72,10 @@ class Repositories(Ownership):
             _insert(connection, repo)
             first = history.identified(Commit("", metarange_id, (), repo.created, "Repository created"))
             history.add(connection, repo, first)
-            provenance.mark_separated(connection, repo.uid)
+            lost_history.mark_separated(connection, repo.uid)
             add_branch(connection, repo, repo.default_branch, first.id)
 
-    def delete_repository(self, name: str) -> RetiredRepository:
+    def delete_repository(self, name: str) -> DeletedRepository:
         """
         Forget a repository and all its metadata in the database, but for a row that says where it was.
 
@@ -78,13 +88,13 @@ class Repositories(Ownership):
             self.check_owner(name)
         with self._writing(name) as writing:
             connection, found = writing.connection, writing.repository
-            closed = gates.find(connection, found)
+            closed = fence.find_fence(connection, found)
             if closed is not None:
-                raise gates.busy(name, closed, why="the run could not finish, nor say what it has deleted")
-            gone = retired.add(connection, found, self._clock())
+                raise fence.busy(name, closed, why="the run could not finish, nor say what it has deleted")
+            gone = refs.add_deleted(connection, found, self._clock())
             branch_ids = select(schema.branches.c.id).where(schema.branches.c.repo_uid == found.uid)
-            for part in (staging, tokens):
-                part.queue_branches(writing, Reason.REPOSITORY, branch_ids)
+            staging.queue_branches(writing, DropReason.REPOSITORY, branch_ids)
+            uploads.queue_branch_tokens(writing, DropReason.REPOSITORY, branch_ids)
             connection.execute(delete(_table).where(_table.c.uid == found.uid))
         return gone
 
@@ -130,10 +140,94 @@ def _check_free(connection: Connection, repo: Repository) -> None:
                 why="each would take the other's objects for garbage",
                 fix="use a folder or prefix that is not, does not hold and does not lie in another's",
             )
-    for gone in retired.everyone(connection):
+    for gone in refs.deleted_repositories(connection):
         if overlap(gone.namespace, repo.namespace):
             raise Refused(
                 f"the namespace {repo.namespace} overlaps {gone.namespace} of the deleted {gone.name!r}",
                 why="its objects are still to be collected, and new ones would go with them",
-                fix=f"collect it with {retired.how_to_collect(gone.name)}, or choose another namespace",
+                fix=f"collect it with {refs.how_to_collect(gone.name)}, or choose another namespace",
             )
+
+
+class DeletedRepositories(CatalogBase):
+    """
+    Deleted repositories, each known until its namespace is collected.
+
+    A name may be used again at once and so occur several times here; a namespace may not.
+    """
+
+    def retired(self) -> list[DeletedRepository]:
+        """Give all deleted repositories whose objects are still to be collected, by time of deletion."""
+        with self._database.reading() as connection:
+            return refs.deleted_repositories(connection)
+
+    def retired_repository(self, name: str) -> DeletedRepository:
+        """Find the deleted repository that had this name last."""
+        with self._database.reading() as connection:
+            found = refs.last_deleted(connection, name)
+        if found is None:
+            raise refs.no_deleted_repository(name)
+        return found
+
+    def retired_store(self, uid: str) -> Store:
+        """Open the object store that is rooted at a deleted repository's namespace."""
+        with self._database.reading() as connection:
+            return self._store_at(refs.find_deleted(connection, uid).namespace)
+
+    def forget_retired(self, uid: str) -> None:
+        """Forget a deleted repository once nothing is left in its namespace, which is free from then on."""
+        with self._database.writing() as connection:
+            refs.forget_deleted(connection, uid)
+            reclaim_queue.forget_repository(connection, uid)
+
+
+class Policies(CatalogBase):
+    """Keeps texts unread: whether they make sense is for the caller to say, before."""
+
+    def set_policy(self, repo: str, text: str, format: str) -> int:  # noqa: A002 (the column's name)
+        """Make this text the repository's policy and give its version; earlier ones are kept."""
+        return self._set_text(schema.policies, repo, text, format)
+
+    def policy(self, repo: str) -> tuple[str, str] | None:
+        """Give the present policy's text and format; None if none was ever set."""
+        return self._text(schema.policies, repo)
+
+    def policy_history(self, repo: str) -> tuple[PolicyVersion, ...]:
+        """Give all policies that the repository had, the oldest first."""
+        with self._reading(repo) as (connection, found):
+            return _versions(connection, schema.policies, found)
+
+    def set_retention(self, repo: str, text: str, format: str) -> int:  # noqa: A002 (the column's name)
+        """Make this text the repository's retention rules and give its version; earlier ones are kept."""
+        return self._set_text(schema.retentions, repo, text, format)
+
+    def retention(self, repo: str) -> tuple[str, str] | None:
+        """Give the present retention rules' text and format; None if none were ever set."""
+        return self._text(schema.retentions, repo)
+
+    def _set_text(self, table: Table, repo: str, text: str, format: str) -> int:  # noqa: A002 (the column's name)
+        """Add the next version of a text."""
+        if not isinstance(text, str) or "\0" in text + format:
+            raise BadInput("this is no text without NUL", fix="give the text of a JSON, TOML or YAML file")
+        with self._writing(repo) as writing:
+            uid = writing.repository.uid
+            latest = select(func.max(table.c.version)).where(table.c.repo_uid == uid)
+            version = (writing.connection.execute(latest).scalar() or 0) + 1
+            row = {"repo_uid": uid, "version": version, "text": text, "format": format}
+            now = to_micros(self._clock())
+            writing.connection.execute(insert(table).values(row | {"created": now}))
+        return int(version)
+
+    def _text(self, table: Table, repo: str) -> tuple[str, str] | None:
+        """Give the last version of a text, and its format."""
+        with self._reading(repo) as (connection, found):
+            mine = select(table.c.text, table.c.format).where(table.c.repo_uid == found.uid)
+            row = connection.execute(mine.order_by(table.c.version.desc()).limit(1)).first()
+        return None if row is None else (row.text, row.format)
+
+
+def _versions(connection: Connection, table: Table, repo: Repository) -> tuple[PolicyVersion, ...]:
+    """Give all versions of a text, the oldest first."""
+    mine = select(table).where(table.c.repo_uid == repo.uid)
+    rows = connection.execute(mine.order_by(table.c.version))
+    return tuple(PolicyVersion(r.version, r.text, r.format, from_micros(r.created)) for r in rows)

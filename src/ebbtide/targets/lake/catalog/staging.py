@@ -23,14 +23,13 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, select, true, 
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ebbtide.core.instant import from_micros, to_micros
-from ebbtide.targets.lake.catalog import reclaim, schema
+from ebbtide.targets.lake.catalog import reclaim_queue, schema
 from ebbtide.targets.lake.catalog.model import Entry
 from ebbtide.targets.lake.catalog.names import after_prefix
+from ebbtide.targets.lake.catalog.range_writer import CHANGES, live
 from ebbtide.targets.lake.catalog.ranges import Table
-from ebbtide.targets.lake.catalog.reclaim import Reason
-from ebbtide.targets.lake.catalog.refs import Branch
-from ebbtide.targets.lake.catalog.segments import CHANGES, live
-from ebbtide.targets.lake.catalog.writing import Writing
+from ebbtide.targets.lake.catalog.reclaim_queue import DropReason
+from ebbtide.targets.lake.catalog.refs import Branch, WriteTransaction
 
 _rows = schema.staging
 PAGE = 50_000
@@ -44,7 +43,7 @@ class StagedRow:
     entry: Entry | None
 
 
-def put(writing: Writing, branch: Branch, entries: Iterable[Entry]) -> None:
+def put(writing: WriteTransaction, branch: Branch, entries: Iterable[Entry]) -> None:
     """Stage entries in the branch's current layer; the last of several with one key wins."""
     rows = [
         {
@@ -63,18 +62,20 @@ def put(writing: Writing, branch: Branch, entries: Iterable[Entry]) -> None:
     last = {row["key"]: row["address"] for row in rows}
     # Of several with one key all but the last are replaced before anybody could see them.
     beaten = [str(row["address"]) for row in rows if row["address"] != last[row["key"]]]
-    reclaim.add_addresses(writing, Reason.OVERWRITTEN, beaten)
-    _upsert(writing, branch, rows, Reason.OVERWRITTEN)
+    reclaim_queue.queue_addresses(writing, DropReason.OVERWRITTEN, beaten)
+    _upsert(writing, branch, rows, DropReason.OVERWRITTEN)
 
 
-def put_tombstones(writing: Writing, branch: Branch, keys: Iterable[str]) -> None:
+def put_tombstones(writing: WriteTransaction, branch: Branch, keys: Iterable[str]) -> None:
     """Stage the deletion of keys in the branch's current layer."""
     content = {"address": "", "created": 0, "size": 0, "checksum": ""}
     place = {"branch_id": branch.id, "layer": branch.layer, "seq": writing.sequence, "tombstone": True}
-    _upsert(writing, branch, [place | content | {"key": key} for key in keys], Reason.DELETED)
+    _upsert(writing, branch, [place | content | {"key": key} for key in keys], DropReason.DELETED)
 
 
-def _upsert(writing: Writing, branch: Branch, rows: list[dict[str, object]], reason: Reason) -> None:
+def _upsert(
+    writing: WriteTransaction, branch: Branch, rows: list[dict[str, object]], reason: DropReason
+) -> None:
     """Insert rows, or replace those of the same branch, key and layer, whose addresses are queued."""
     if rows:
         dialect = writing.connection.dialect.name
@@ -82,11 +83,13 @@ def _upsert(writing: Writing, branch: Branch, rows: list[dict[str, object]], rea
         writing.connection.execute(_upsert_statement(dialect), rows)
 
 
-def _queue_replaced(writing: Writing, branch: Branch, keys: list[str], reason: Reason) -> None:
+def _queue_replaced(writing: WriteTransaction, branch: Branch, keys: list[str], reason: DropReason) -> None:
     """Queue what the current layer has under these keys and is about to lose."""
     statement = _replaced_statement(writing.connection.dialect.name)
-    for part in reclaim.chunks(keys):
-        reclaim.add(writing, reason, statement, branch=branch.id, layer=branch.layer, keys=list(part))
+    for part in reclaim_queue.chunks(keys):
+        reclaim_queue.queue_selected(
+            writing, reason, statement, branch=branch.id, layer=branch.layer, keys=list(part)
+        )
 
 
 @lru_cache
@@ -94,7 +97,9 @@ def _replaced_statement(dialect_name: str) -> Any:
     """Build the statement that queues rows of one layer, by key."""
     place = (_rows.c.branch_id == bindparam("branch"), _rows.c.layer == bindparam("layer"))
     keys = _rows.c.key.in_(bindparam("keys", expanding=True))
-    return reclaim.adding(dialect_name, select(_rows.c.address).where(*place, keys, ~_rows.c.tombstone))
+    return reclaim_queue.queue_statement(
+        dialect_name, select(_rows.c.address).where(*place, keys, ~_rows.c.tombstone)
+    )
 
 
 @lru_cache
@@ -123,25 +128,25 @@ def find(connection: Connection, branch: Branch, key: str) -> list[StagedRow]:
     ]
 
 
-def drop(writing: Writing, branch: Branch, key: str) -> None:
+def drop(writing: WriteTransaction, branch: Branch, key: str) -> None:
     """Take a key's row out of the current layer; sealed layers are not touched."""
-    _queue_replaced(writing, branch, [key], Reason.DELETED)
+    _queue_replaced(writing, branch, [key], DropReason.DELETED)
     writing.connection.execute(
         delete(_rows).where(_rows.c.branch_id == branch.id, _rows.c.key == key, _rows.c.layer == branch.layer)
     )
 
 
-def drop_prefix(writing: Writing, branch: Branch, prefix: str) -> int:
+def drop_prefix(writing: WriteTransaction, branch: Branch, prefix: str) -> int:
     """Drop all rows of a prefix, sealed or not, and make commits under way start again."""
     table = schema.branches
     epoch = update(table).where(table.c.id == branch.id).values(epoch=table.c.epoch + 1)
     writing.connection.execute(epoch)
-    _queue(writing, Reason.RESET, _rows.c.branch_id == branch.id, _between(prefix))
+    _queue(writing, DropReason.RESET, _rows.c.branch_id == branch.id, _between(prefix))
     gone = delete(_rows).where(_rows.c.branch_id == branch.id, _between(prefix))
     return int(writing.connection.execute(gone).rowcount)
 
 
-def drop_committed(writing: Writing, branch: Branch, layer: int) -> None:
+def drop_committed(writing: WriteTransaction, branch: Branch, layer: int) -> None:
     """
     Drop the sealed rows that a commit has taken in; what was staged on top of them stays.
 
@@ -155,19 +160,21 @@ def drop_committed(writing: Writing, branch: Branch, layer: int) -> None:
         above.c.layer <= layer,
     )
     sealed = (_rows.c.branch_id == branch.id, _rows.c.layer <= layer)
-    _queue(writing, Reason.COMMITTED_OVER, *sealed, beaten.exists())
+    _queue(writing, DropReason.COMMITTED_OVER, *sealed, beaten.exists())
     writing.connection.execute(delete(_rows).where(*sealed))
 
 
-def queue_branches(writing: Writing, reason: Reason, branch_ids: Any) -> None:
+def queue_branches(writing: WriteTransaction, reason: DropReason, branch_ids: Any) -> None:
     """Queue all that is staged on branches which are about to be deleted, with their rows."""
     _queue(writing, reason, _rows.c.branch_id.in_(branch_ids))
 
 
-def _queue(writing: Writing, reason: Reason, *where: Any) -> None:
+def _queue(writing: WriteTransaction, reason: DropReason, *where: Any) -> None:
     """Queue the addresses of some rows."""
     chosen = select(_rows.c.address).where(~_rows.c.tombstone, *where)
-    reclaim.add(writing, reason, reclaim.adding(writing.connection.dialect.name, chosen))
+    reclaim_queue.queue_selected(
+        writing, reason, reclaim_queue.queue_statement(writing.connection.dialect.name, chosen)
+    )
 
 
 def seal(connection: Connection, branch: Branch) -> int:

@@ -21,7 +21,7 @@ from ebbtide.engine.collector import Collected, Collector, Identity, Policy, Rem
 from ebbtide.engine.layout import OnStep
 from ebbtide.storage.namespace import overlap
 from ebbtide.targets.lake.catalog.catalog import Catalog
-from ebbtide.targets.lake.catalog.model import RetiredRepository
+from ebbtide.targets.lake.catalog.model import DeletedRepository
 from ebbtide.targets.lake.kind import SCHEME
 from ebbtide.targets.lake.lifecycle.memory import forget_memory
 from ebbtide.targets.lake.retired.listing import has_own
@@ -41,7 +41,7 @@ class DeletedRepositoryCollector(Collector):
     """
 
     shop: Workshop
-    gone: RetiredRepository
+    gone: DeletedRepository
     """The repository; at apply, as the plan knew it."""
     grace: timedelta = GRACE
 
@@ -52,7 +52,7 @@ class DeletedRepositoryCollector(Collector):
         """Return the collector that made a plan."""
         rules = json.loads(plan.policy)
         name, deleted = plan.target.removeprefix(SCHEME), parse_instant(rules["deleted"])
-        gone = RetiredRepository(name=name, uid=plan.target_uid, namespace=plan.namespace, deleted=deleted)
+        gone = DeletedRepository(name=name, uid=plan.target_uid, namespace=plan.namespace, deleted=deleted)
         return cls(shop, gone, timedelta(seconds=rules["grace_seconds"]))
 
     @property
@@ -155,7 +155,7 @@ class DeletedRepositoryCollector(Collector):
         catalog.forget_retired(uid)
 
 
-def find_retired(catalog: Catalog, uid: str) -> RetiredRepository | None:
+def find_retired(catalog: Catalog, uid: str) -> DeletedRepository | None:
     """Find a deleted repository by its uid; None if there is nothing left to collect of it."""
     return next((gone for gone in catalog.retired() if gone.uid == uid), None)
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from ebbtide.storage.namespace import MARKER
 from ebbtide.storage.store import Store
-from ebbtide.targets.lake.catalog.model import RetiredRepository
+from ebbtide.targets.lake.catalog.model import DeletedRepository
 from ebbtide.targets.lake.catalog.partitions import BRANCHES, repository_path
 from ebbtide.targets.lake.catalog.ranges import METADATA
 from ebbtide.targets.lake.inventory import are_addresses, inventory
@@ -23,7 +23,7 @@ from ebbtide.targets.lake.witness import witnessed
 REPOSITORIES = "repos/"
 
 
-def list_namespace(spark: SparkSession, store: Store, gone: RetiredRepository) -> DataFrame:
+def list_namespace(spark: SparkSession, store: Store, gone: DeletedRepository) -> DataFrame:
     """List the whole namespace on the executors, each partition of each branch by a task of its own."""
     rows = [(prefix,) for prefix in prefixes(store, gone.uid)]
     found = inventory(
@@ -72,7 +72,7 @@ def is_own(folders: Sequence[str]) -> Column:
     return spelt & reduce(or_, (key.startswith(folder) for folder in folders))
 
 
-def has_own(store: Store, gone: RetiredRepository) -> bool:
+def has_own(store: Store, gone: DeletedRepository) -> bool:
     """Look whether anything of the repository's own is left; the first object found is enough."""
     return any(
         pc.any(

@@ -23,7 +23,7 @@ from ebbtide.engine.spark.progress import OnProgress, no_progress, watch
 from ebbtide.engine.tables.contracts import INVENTORY, STANDINGS
 from ebbtide.engine.tables.digest import address_hash
 from ebbtide.storage.store import Store
-from ebbtide.targets.lake.catalog.model import RetiredRepository
+from ebbtide.targets.lake.catalog.model import DeletedRepository
 from ebbtide.targets.lake.catalog.partitions import BRANCHES, repository_path
 from ebbtide.targets.lake.recycling import BIN_ROOT
 from ebbtide.targets.lake.retired.listing import is_own, list_namespace, neighbours, own_folders
@@ -38,7 +38,7 @@ class RetiredPlanner:
 
     spark: SparkSession
     store: Store
-    repository: RetiredRepository
+    repository: DeletedRepository
     grace: timedelta
     on_progress: OnProgress = no_progress
     on_step: OnStep = no_step
@@ -80,7 +80,7 @@ class RetiredPlanner:
 
 
 def retired_standings(
-    listed: DataFrame, gone: RetiredRepository, own_places: Sequence[str], grace: timedelta
+    listed: DataFrame, gone: DeletedRepository, own_places: Sequence[str], grace: timedelta
 ) -> DataFrame:
     """Hold what is the repository's own until the grace period is over, and all else for ever."""
     own, never = is_own(own_places), f.lit(to_micros(NEVER))

@@ -29,7 +29,7 @@ from ebbtide.engine.layers import TOUCHED, Layers
 from ebbtide.engine.layout import OnStep
 from ebbtide.engine.tables.contracts import STANDINGS, TASK
 from ebbtide.engine.tables.digest import address_hash
-from ebbtide.state.actors import SYSTEM, current_user
+from ebbtide.state.users import SYSTEM, current_user
 from ebbtide.storage.store import DeleteResult
 from ebbtide.targets.oci.base import Registry, RegistrySpec
 from ebbtide.targets.oci.client.opening import open_registry

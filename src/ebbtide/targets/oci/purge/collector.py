@@ -26,7 +26,7 @@ from ebbtide.engine.layout import OnStep, RunFolder, run_folder
 from ebbtide.engine.spark.progress import OnProgress, no_progress
 from ebbtide.engine.tables.contracts import NEWLY_REFERENCED, PLAN
 from ebbtide.engine.tables.digest import address_hash
-from ebbtide.state.actors import SYSTEM, current_user
+from ebbtide.state.users import SYSTEM, current_user
 from ebbtide.targets.oci.base import Capabilities
 from ebbtide.targets.oci.client.address import repository_of
 from ebbtide.targets.oci.kind import PURGE

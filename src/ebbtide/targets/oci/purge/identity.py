@@ -16,7 +16,7 @@ from ebbtide.targets.oci.base import Registry, RegistrySpec
 from ebbtide.targets.oci.client.opening import open_registry
 from ebbtide.targets.oci.marker import RegistryMarker, is_same, read_marker, write_marker
 from ebbtide.targets.oci.purge.shop import RegistryShop
-from ebbtide.targets.oci.records.identity_book import Identity
+from ebbtide.targets.oci.records.identity import Identity
 
 _QUICK = {"timeout": "5", "patience": "5", "retries": "1"}
 _ADOPTED, _MARKED_AGAIN = "adopt the registry", "write its lost marker again"

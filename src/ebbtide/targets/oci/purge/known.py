@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 
 from ebbtide.core.errors import MetadataError, NotFound
 from ebbtide.engine.tables.row_counts import counted_files
-from ebbtide.state.actors import SYSTEM
+from ebbtide.state.users import SYSTEM
 from ebbtide.targets.oci.inventory.snapshots import (
     IMAGES_FOLDER,
     TAGS_FOLDER,

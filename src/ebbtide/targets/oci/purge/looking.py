@@ -21,7 +21,7 @@ from ebbtide.core.instant import Clock, system_clock
 from ebbtide.engine.layout import RunFolder
 from ebbtide.engine.spark.progress import OnProgress, no_progress
 from ebbtide.engine.tables.files import write_rows
-from ebbtide.state.actors import SYSTEM
+from ebbtide.state.users import SYSTEM
 from ebbtide.targets.oci.base import RegistrySpec
 from ebbtide.targets.oci.client.opening import open_registry
 from ebbtide.targets.oci.inventory.columns import EVENTS

@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 from ebbtide.targets.oci.model import Running
 from ebbtide.targets.oci.policies.policy import Policies
-from ebbtide.targets.oci.records.marking import renewing
+from ebbtide.targets.oci.records.marks import renewing
 from ebbtide.targets.oci.records.model import Mark, Target
 from ebbtide.targets.oci.references import without_host
 from ebbtide.targets.oci.rows import assigned_of

@@ -9,7 +9,7 @@ from ebbtide.core.instant import NEVER
 from ebbtide.targets.oci.graph import follows_a_digest
 from ebbtide.targets.oci.purge.known import copied_before
 from ebbtide.targets.oci.purge.shop import RegistryShop
-from ebbtide.targets.oci.records.marking import restoring
+from ebbtide.targets.oci.records.marks import restoring
 from ebbtide.targets.oci.records.model import Target
 from ebbtide.targets.oci.recycling.restoring import Restored
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from ebbtide.core.instant import Clock
-from ebbtide.state.actors import current_user
+from ebbtide.state.users import current_user
 from ebbtide.storage.network import check_loopback
 from ebbtide.targets.oci.model import Running
 from ebbtide.targets.oci.purge.shop import RegistryShop

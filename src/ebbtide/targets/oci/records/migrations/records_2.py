@@ -6,8 +6,8 @@ from alembic import op
 from sqlalchemy import BigInteger, Column, Connection, String, Text, inspect, text
 
 from ebbtide.core.instant import system_clock, to_micros
-from ebbtide.state.actors import SYSTEM
 from ebbtide.state.database import NAME
+from ebbtide.state.users import SYSTEM
 
 revision = "records_2"
 down_revision = "records_1"

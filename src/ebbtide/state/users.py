@@ -1,4 +1,4 @@
-"""Who is at work: the name under which changes are recorded and roles are looked up."""
+"""Users: the name under which changes are recorded and roles are looked up."""
 
 from __future__ import annotations
 

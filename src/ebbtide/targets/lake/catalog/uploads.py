@@ -1,30 +1,156 @@
-"""Bringing objects in: uploads, staged addresses outside the namespace, and linked physical addresses."""
+"""Uploads: new objects, staged addresses outside the namespace, and tokens for physical addresses."""
 
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from sqlalchemy import Connection, Row, delete, exists, insert, select, update
 
 from ebbtide.core.errors import NotFound, Refused
+from ebbtide.core.instant import format_second, from_micros, to_micros
 from ebbtide.storage.address import canonical, is_inside
 from ebbtide.storage.namespace import encloses
-from ebbtide.targets.lake.catalog import reclaim, refs, staging, tokens
-from ebbtide.targets.lake.catalog.importing import Neighbour, check_foreign
+from ebbtide.targets.lake.catalog import reclaim_queue, refs, schema, staging
+from ebbtide.targets.lake.catalog.commits import Neighbour, check_foreign
+from ebbtide.targets.lake.catalog.fence import FencedCatalog
 from ebbtide.targets.lake.catalog.model import Entry, PhysicalAddress, Repository
 from ebbtide.targets.lake.catalog.names import check_entry, check_key
-from ebbtide.targets.lake.catalog.part import CatalogPart
 from ebbtide.targets.lake.catalog.ranges import Table
-from ebbtide.targets.lake.catalog.refs import Branch
+from ebbtide.targets.lake.catalog.reclaim_queue import DropReason
+from ebbtide.targets.lake.catalog.refs import Branch, WriteTransaction
+
+_REMEMBERED = timedelta(days=7)
+"""How long after expiry a token still gets the precise answer, before it is forgotten."""
+
+PAGE = 50_000
+OPEN_UPLOADS = pa.schema(
+    [
+        pa.field("address", pa.string(), nullable=False),
+        pa.field("expires", pa.timestamp("us", tz="UTC"), nullable=False),
+    ]
+)
+
+_tokens = schema.tokens
+
+
+def issue_token(
+    writing: WriteTransaction, branch: Branch, key: str, address: str, now: datetime, life: timedelta
+) -> PhysicalAddress:
+    """Hand out a token for an address that nobody else was given."""
+    token = secrets.token_urlsafe(24)
+    connection = writing.connection
+    old = (_tokens.c.branch_id == branch.id, _tokens.c.expires < to_micros(now - _REMEMBERED))
+    _queue_unlinked(writing, DropReason.NEVER_LINKED, *old)
+    connection.execute(delete(_tokens).where(*old))
+    connection.execute(
+        insert(_tokens).values(
+            token=token,
+            branch_id=branch.id,
+            key=key,
+            address=address,
+            expires=to_micros(now + life),
+            used=False,
+        )
+    )
+    return PhysicalAddress(address, token, now + life)
+
+
+def check_token(connection: Connection, branch: Branch, key: str, token: str, now: datetime) -> str:
+    """Give the address that the token was issued for, or say why it is not good here and now."""
+    row = connection.execute(select(_tokens).where(_tokens.c.token == token)).first()
+    problem = _problem(row, branch, key, now)
+    if problem or row is None:
+        raise Refused(
+            f"the token does not allow linking {key!r} on branch {branch.name!r}",
+            why=problem,
+            fix="ask for a new physical address, upload the object there, and link that",
+        )
+    return str(row.address)
+
+
+def _problem(row: Row[Any] | None, branch: Branch, key: str, now: datetime) -> str:
+    """Say why a token is not good here and now, or nothing."""
+    if row is None:
+        return "it was never issued, or expired long ago"
+    if (row.branch_id, row.key) != (branch.id, key):
+        return "it was issued for another repository, branch or key"
+    if row.used:
+        return "it was used before"
+    expires = from_micros(row.expires)
+    return f"it expired at {format_second(expires)}" if now >= expires else ""
+
+
+def use_token(connection: Connection, token: str) -> None:
+    """Mark a token as used; the caller checked it in the same transaction, under the repository's lock."""
+    connection.execute(update(_tokens).where(_tokens.c.token == token).values(used=True))
+
+
+def queue_branch_tokens(writing: WriteTransaction, reason: DropReason, branch_ids: Any) -> None:
+    """Queue what was never linked on branches that are about to be deleted, with their tokens."""
+    _queue_unlinked(writing, reason, _tokens.c.branch_id.in_(branch_ids))
+
+
+def queue_expired_tokens(writing: WriteTransaction, now: datetime) -> None:
+    """Queue what can be linked no more and is not in the queue yet; the token stays, to give its answer."""
+    mine = select(schema.branches.c.id).where(schema.branches.c.repo_uid == writing.repository.uid)
+    queued = exists().where(
+        schema.reclaim.c.repo_uid == writing.repository.uid,
+        schema.reclaim.c.address == _tokens.c.address,
+    )
+    expired = _tokens.c.expires <= to_micros(now)
+    _queue_unlinked(writing, DropReason.NEVER_LINKED, _tokens.c.branch_id.in_(mine), expired, ~queued)
+
+
+def forget_expired_tokens(connection: Connection, addresses: Sequence[str], now: datetime) -> None:
+    """Forget expired tokens of addresses, so that they are not taken for never linked again."""
+    expired = (_tokens.c.used.is_(False), _tokens.c.expires <= to_micros(now))
+    for part in reclaim_queue.chunks(addresses):
+        connection.execute(delete(_tokens).where(_tokens.c.address.in_(part), *expired))
+
+
+def _queue_unlinked(writing: WriteTransaction, reason: DropReason, *where: Any) -> None:
+    """Queue the addresses of some tokens, but for those that were used: these are staged, or were."""
+    chosen = select(_tokens.c.address).where(_tokens.c.used.is_(False), *where)
+    reclaim_queue.queue_selected(
+        writing, reason, reclaim_queue.queue_statement(writing.connection.dialect.name, chosen)
+    )
+
+
+def read_open_uploads(connection: Connection, repo_uid: str, now: datetime) -> Iterator[Table]:
+    """
+    Stream the addresses that may still be linked, and until when: garbage collection must spare them.
+
+    Reads page by page through a cursor of the caller's transaction, which fixes the moment.
+    """
+    # The tokens of a branch go with it. That hides no upload that must be spared: a token links on its own
+    # branch alone, and a branch made anew under the same name is another one.
+    table = schema.branches
+    statement = (
+        select(_tokens.c.address, _tokens.c.expires)
+        .join(table, table.c.id == _tokens.c.branch_id)
+        .where(table.c.repo_uid == repo_uid, _tokens.c.expires > to_micros(now))
+        .where(_tokens.c.used.is_(False))
+        .execution_options(yield_per=PAGE)
+    )
+    with connection.execute(statement) as result:
+        for rows in result.partitions():
+            columns = zip(zip(*rows, strict=True), OPEN_UPLOADS, strict=True)
+            yield pa.table([pa.array(v, type=f.type) for v, f in columns], schema=OPEN_UPLOADS)
+
 
 _BATCH_OBJECTS = 2_000
 _BATCH_BYTES = 64 * 2**20
 _WRITERS = 16
 
 
-class Uploading(CatalogPart):
+class Uploads(FencedCatalog):
     """
     New entries. The object is always in the store before its entry is in the database.
 
@@ -89,7 +215,7 @@ class Uploading(CatalogPart):
             to = refs.branch(writing.connection, writing.repository, branch)
             address = self._partitions.address(writing.repository.uid, to.id)
             now = self._clock()
-            return tokens.issue(writing, to, key, address, now, self._token_life)
+            return issue_token(writing, to, key, address, now, self._token_life)
 
     def link_physical_address(
         self, repo: str, branch: str, key: str, token: str, *, size: int, checksum: str = ""
@@ -97,21 +223,21 @@ class Uploading(CatalogPart):
         """Stage the object that was uploaded to a physical address; it must be there, whole."""
         found, to = self._target(repo, branch)
         with self._database.reading() as connection:
-            address = tokens.check(connection, to, key, token, self._clock())
+            address = check_token(connection, to, key, token, self._clock())
         self._check_uploaded(found, key, address, size)
         with self._referring(repo) as writing:
             # Checked again under the lock: of two that link at once, one finds the token used.
             to, now = refs.same_branch(writing.connection, writing.repository, to), self._clock()
-            address = tokens.check(writing.connection, to, key, token, now)
+            address = check_token(writing.connection, to, key, token, now)
             # The reaper's clock may be ahead of ours: what it took for never linked may be fenced.
-            reclaim.refuse_fenced(writing.connection, writing.repository.uid, address)
+            reclaim_queue.refuse_fenced(writing.connection, writing.repository.uid, address)
             # Or it waits; a commit that takes it in leaves no other trace, so it must not wait on.
-            reclaim.take_out(writing.connection, writing.repository.uid, [address])
+            reclaim_queue.dequeue(writing.connection, writing.repository.uid, [address])
             # Asked again with the gate open: a run whose clock is ahead of ours may have taken the object for
             # an upload that nobody will link any more, and deleted it in between.
             self._check_uploaded(found, key, address, size)
             entry = check_entry(Entry(key, address, now, size, checksum))
-            tokens.use(writing.connection, token)
+            use_token(writing.connection, token)
             staging.put(writing, to, [entry])
         return entry
 
@@ -123,7 +249,7 @@ class Uploading(CatalogPart):
         linked in between is then in both, while the other way round it would be in neither.
         """
         with self._reading(repo) as (connection, found):
-            yield from tokens.open_uploads(connection, found.uid, self._clock())
+            yield from read_open_uploads(connection, found.uid, self._clock())
 
     def _target(self, repo: str, branch: str) -> tuple[Repository, Branch]:
         """Find the branch to upload to."""

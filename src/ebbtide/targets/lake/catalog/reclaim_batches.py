@@ -1,4 +1,4 @@
-"""What the reaper asks of the catalog: fence what nothing needs, and note what became of it."""
+"""Batches of the reclaim queue: fence what nothing needs, and record what became of it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from sqlalchemy import Connection, select
 from ebbtide.core.errors import NotFound, Refused
 from ebbtide.core.instant import format_second
 from ebbtide.storage.store import DeleteResult, Store
-from ebbtide.targets.lake.catalog import needs, reclaim, refs, retired, schema, tokens
-from ebbtide.targets.lake.catalog.needs import Imported
-from ebbtide.targets.lake.catalog.part import CatalogPart
-from ebbtide.targets.lake.catalog.reclaim import Reclaimable, State
-from ebbtide.targets.lake.catalog.writing import Writing
+from ebbtide.targets.lake.catalog import reclaim_queue, refs, schema, uploads
+from ebbtide.targets.lake.catalog.base import CatalogBase
+from ebbtide.targets.lake.catalog.reclaim_queue import Imported, QueueState, Reclaimable
+from ebbtide.targets.lake.catalog.refs import WriteTransaction
 
 _ATTEMPTS = 100
 
@@ -45,7 +44,7 @@ class Fenced:
         return not self.addresses and not self.needed
 
 
-class Reclaiming(CatalogPart):
+class ReclaimBatches(CatalogBase):
     """
     The reclaim queue, batch by batch; any number of reapers may work on it at once.
 
@@ -56,7 +55,7 @@ class Reclaiming(CatalogPart):
     def reclaim_target(self, repo: str) -> ReclaimTarget:
         """Find a repository's queue by its name; of a deleted repository that of the last one."""
         with self._database.reading() as connection:
-            gone = retired.latest(connection, repo)
+            gone = refs.last_deleted(connection, repo)
             try:
                 found = refs.repository(connection, repo)
             except NotFound:
@@ -71,7 +70,10 @@ class Reclaiming(CatalogPart):
             rows = connection.execute(select(schema.repositories).order_by(schema.repositories.c.name))
             return [
                 *(ReclaimTarget(row.name, row.uid, row.namespace) for row in rows),
-                *(ReclaimTarget(r.name, r.uid, r.namespace, True) for r in retired.everyone(connection)),
+                *(
+                    ReclaimTarget(r.name, r.uid, r.namespace, True)
+                    for r in refs.deleted_repositories(connection)
+                ),
             ]
 
     def reclaim_store(self, target: ReclaimTarget) -> Store:
@@ -81,25 +83,27 @@ class Reclaiming(CatalogPart):
     def reclaim_queue(self, target: ReclaimTarget) -> Iterator[Reclaimable]:
         """Stream what waits or is fenced, the oldest first, all of one moment."""
         with self._database.reading() as connection:
-            yield from reclaim.stream(connection, target.uid, State.WAITING, State.FENCED)
+            yield from reclaim_queue.stream_queue(
+                connection, target.uid, QueueState.WAITING, QueueState.FENCED
+            )
 
     def reaped(self, target_uid: str) -> Iterator[str]:
         """Stream the addresses that the reaper has taken, or may take at any moment, for some days back."""
         with self._database.reading() as connection:
-            for row in reclaim.stream(connection, target_uid, State.FENCED, State.GONE):
+            for row in reclaim_queue.stream_queue(connection, target_uid, QueueState.FENCED, QueueState.GONE):
                 yield row.address
 
     def queue_counts(self, target_uid: str) -> dict[str, int]:
         """Count what waits, is fenced, and is remembered as gone."""
         with self._database.reading() as connection:
-            found = reclaim.counts(connection, target_uid)
-        return {str(state): found.get(state, 0) for state in State}
+            found = reclaim_queue.count_states(connection, target_uid)
+        return {str(state): found.get(state, 0) for state in QueueState}
 
     def reaped_because(self, target_uid: str, address: str) -> str:
         """Say when and why the reaper took an object, or nothing if it did not, or long ago."""
         with self._database.reading() as connection:
-            row = reclaim.find(connection, target_uid, address)
-        if row is None or row.state == State.WAITING:
+            row = reclaim_queue.find_queued(connection, target_uid, address)
+        if row is None or row.state == QueueState.WAITING:
             return ""
         gone = f"deleted it at {format_second(row.gone)}" if row.gone else "is about to delete it"
         return f"the reaper {gone}: nothing referred to it ({row.reason}, {format_second(row.queued)})"
@@ -112,10 +116,10 @@ class Reclaiming(CatalogPart):
         """
         with self._database.writing() as connection:
             self._hold(connection, target_uid)
-            waiting = reclaim.still(connection, target_uid, addresses, State.WAITING)
-            reclaim.take_out(connection, target_uid, waiting)
-            tokens.forget_expired(connection, addresses, self._clock())
-            return set(reclaim.still(connection, target_uid, addresses, State.FENCED))
+            waiting = reclaim_queue.in_state(connection, target_uid, addresses, QueueState.WAITING)
+            reclaim_queue.dequeue(connection, target_uid, waiting)
+            uploads.forget_expired_tokens(connection, addresses, self._clock())
+            return set(reclaim_queue.in_state(connection, target_uid, addresses, QueueState.FENCED))
 
     def tidy_queue(self, target: ReclaimTarget, remember: timedelta) -> None:
         """Queue uploads that were never linked, and forget what need not be known any more."""
@@ -125,16 +129,18 @@ class Reclaiming(CatalogPart):
                 return
             found = refs.find_by_uid(connection, target.uid)
             if found is not None:
-                tokens.queue_expired(Writing(connection, found, refs.sequence(connection, found), now), now)
-            reclaim.forget_gone(connection, target.uid, now - remember)
-            needs.forget_sharing(connection, target.uid)
+                uploads.queue_expired_tokens(
+                    WriteTransaction(connection, found, refs.sequence(connection, found), now), now
+                )
+            reclaim_queue.forget_gone(connection, target.uid, now - remember)
+            reclaim_queue.forget_sharing(connection, target.uid)
 
     def due_batch(self, target: ReclaimTarget, *, limit: int, grace: timedelta) -> Fenced:
         """Say what the next batch would be, and fence nothing."""
         found, _, imported = self._candidates(target, limit, grace)
         with self._database.reading() as connection:
-            needed = needs.still_needed(connection, target.uid, found, self._clock()) | imported
-            again = reclaim.abandoned(connection, target.uid, self._clock(), limit)
+            needed = reclaim_queue.still_needed(connection, target.uid, found, self._clock()) | imported
+            again = reclaim_queue.abandoned_addresses(connection, target.uid, self._clock(), limit)
         free = [address for address in found if address not in needed]
         return Fenced((*again, *free), len(found) - len(free), len(again))
 
@@ -152,7 +158,7 @@ class Reclaiming(CatalogPart):
             with self._database.writing() as connection:
                 if not self._hold(connection, target.uid):
                     return Fenced(())
-                if needs.imports(connection, target.uid) <= imports:
+                if reclaim_queue.recorded_imports(connection, target.uid) <= imports:
                     until = self._clock() + lease
                     return self._fence(connection, target.uid, found, imported, owner, until, limit)
         raise Refused(
@@ -166,8 +172,8 @@ class Reclaiming(CatalogPart):
         failed = [(r.key, f"{r.outcome}: {r.reason}") for r in results if not r.outcome.is_gone]
         with self._database.writing() as connection:
             if self._hold(connection, target.uid):
-                reclaim.bury(connection, target.uid, gone, now)
-                reclaim.postpone(connection, target.uid, failed, now + retry)
+                reclaim_queue.mark_gone(connection, target.uid, gone, now)
+                reclaim_queue.postpone(connection, target.uid, failed, now + retry)
 
     def _fence(
         self,
@@ -181,18 +187,18 @@ class Reclaiming(CatalogPart):
     ) -> Fenced:
         """Prove and fence, in the caller's transaction, under the repository's lock."""
         free, needed = self._proved(connection, uid, candidates, imported)
-        reclaim.take_out(connection, uid, needed)
-        again = reclaim.abandoned(connection, uid, self._clock(), limit)
-        reclaim.fence(connection, uid, [*again, *free], owner, until)
+        reclaim_queue.dequeue(connection, uid, needed)
+        again = reclaim_queue.abandoned_addresses(connection, uid, self._clock(), limit)
+        reclaim_queue.fence_addresses(connection, uid, [*again, *free], owner, until)
         return Fenced((*again, *free), len(needed), len(again))
 
     def _proved(
         self, connection: Connection, uid: str, candidates: Iterable[str], imported: set[str]
     ) -> tuple[list[str], list[str]]:
         """Tell what nothing can refer to any more from what is still needed; who took a row first has it."""
-        found = reclaim.still(connection, uid, list(candidates), State.WAITING)
+        found = reclaim_queue.in_state(connection, uid, list(candidates), QueueState.WAITING)
         # Of a deleted repository nothing is staged; what it had committed waits for `ebb plan --deleted`.
-        needed = needs.still_needed(connection, uid, found, self._clock()) | imported
+        needed = reclaim_queue.still_needed(connection, uid, found, self._clock()) | imported
         return [a for a in found if a not in needed], [a for a in found if a in needed]
 
     def _candidates(
@@ -200,11 +206,11 @@ class Reclaiming(CatalogPart):
     ) -> tuple[list[str], frozenset[Imported], set[str]]:
         """Read what has waited long enough, and which of it these imports brought in."""
         with self._database.reading() as connection:
-            imports = needs.imports(connection, target.uid)
-            found = reclaim.waiting(connection, target.uid, self._clock(), grace, limit)
+            imports = reclaim_queue.recorded_imports(connection, target.uid)
+            found = reclaim_queue.waiting_addresses(connection, target.uid, self._clock(), grace, limit)
         # Ranges are read here, where nobody waits for it: they never change.
         content = self._content(target.namespace)
-        return found, imports, needs.imported_among(content, imports, found)
+        return found, imports, reclaim_queue.imported_among(content, imports, found)
 
     def _hold(self, connection: Connection, uid: str) -> bool:
         """Lock a repository's row, or what is left of one, without a change; False if it is quite gone."""

@@ -2,26 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
 from sqlalchemy import delete, insert
 
-from ebbtide.core.errors import NotFound, Refused
-from ebbtide.targets.lake.catalog import refs, schema, staging, tokens
+from ebbtide.core.errors import NotFound, Refused, StoreError
+from ebbtide.targets.lake.catalog import refs, schema, staging, uploads
+from ebbtide.targets.lake.catalog.lost_history import add_mark
 from ebbtide.targets.lake.catalog.names import check_ref_name
-from ebbtide.targets.lake.catalog.new_branch import add_branch, check_free
-from ebbtide.targets.lake.catalog.reclaim import Reason
-from ebbtide.targets.lake.catalog.traced_changes import TracedChanges
+from ebbtide.targets.lake.catalog.ownership import Ownership
+from ebbtide.targets.lake.catalog.reclaim_queue import DropReason
+from ebbtide.targets.lake.catalog.refs import WriteTransaction, add_branch, check_name_free
+
+
+class TracedChanges(Ownership):
+    """Transactions whose loss is noticed."""
+
+    @contextmanager
+    def _traced(
+        self, repo: str, transaction: AbstractContextManager[WriteTransaction]
+    ) -> Iterator[WriteTransaction]:
+        """
+        Run a transaction that puts a mark into the catalog, then write the mark into the namespace.
+
+        The namespace is read first: if it cannot be reached nothing is changed. One that is not marked as
+        this repository's is left alone: every run stops there, or marks it.
+        """
+        found = self.repository(repo)
+        marked = self.marked_owner(found)
+        is_own = marked is not None and marked.identity == self.owner(found).identity
+        with transaction as writing:
+            yield writing
+            if is_own:
+                add_mark(writing.connection, writing.repository, self._clock())
+        if not is_own:
+            return
+        try:
+            self._publish(writing.repository)
+        except StoreError as failed:
+            raise failed.with_reason(
+                f"{repo!r} was changed all the same; only the trace is missing that would show a loss of the"
+                " change in a restored catalog, until the next plan"
+            ) from failed
+
 
 _branches, _tags = schema.branches, schema.tags
 
 
-class Branching(TracedChanges):
+class Branches(TracedChanges):
     """Creating, listing and deleting branches and tags."""
 
     def create_branch(self, repo: str, name: str, source: str) -> str:
         """Make a branch at the commit that source means (nothing staged comes along); give its head."""
         check_ref_name(name, "branch")
         with self._referring(repo) as writing:
-            check_free(writing, name)
+            check_name_free(writing, name)
             head = refs.resolve(writing.connection, writing.repository, source).commit.id
             add_branch(writing.connection, writing.repository, name, head)
         return head
@@ -36,8 +72,8 @@ class Branching(TracedChanges):
                     why="a repository always has its default branch",
                     fix="delete the repository, or reset the branch",
                 )
-            for part in (staging, tokens):
-                part.queue_branches(writing, Reason.BRANCH, [found.id])
+            staging.queue_branches(writing, DropReason.BRANCH, [found.id])
+            uploads.queue_branch_tokens(writing, DropReason.BRANCH, [found.id])
             writing.connection.execute(delete(_branches).where(_branches.c.id == found.id))
 
     def branches(self, repo: str) -> dict[str, str]:
@@ -54,7 +90,7 @@ class Branching(TracedChanges):
         """Name a commit for good; give its id."""
         check_ref_name(name, "tag")
         with self._traced(repo, self._referring(repo)) as writing:
-            check_free(writing, name)
+            check_name_free(writing, name)
             commit_id = refs.resolve(writing.connection, writing.repository, source).commit.id
             row = {"repo_uid": writing.repository.uid, "name": name, "commit_id": commit_id}
             writing.connection.execute(insert(_tags).values(row))

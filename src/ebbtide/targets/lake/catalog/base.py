@@ -1,4 +1,4 @@
-"""What all parts of the catalog share: the database, the clock, and the stores of the repositories."""
+"""The base of the catalog: the database, the clock, and the stores of the repositories."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from ebbtide.core.errors import BadInput, Refused
 from ebbtide.core.instant import Clock, system_clock
 from ebbtide.state.database import Database
 from ebbtide.storage.store import Store, StoreSpec, open_store
-from ebbtide.targets.lake.catalog import gates, refs, schema
-from ebbtide.targets.lake.catalog.committed import Committed
-from ebbtide.targets.lake.catalog.graveyard import Graveyard
-from ebbtide.targets.lake.catalog.merging import RANGE_KEYS
-from ebbtide.targets.lake.catalog.model import Repository
+from ebbtide.targets.lake.catalog import refs, schema
+from ebbtide.targets.lake.catalog.model import RemovedItems, Repository
 from ebbtide.targets.lake.catalog.partitions import Partitions
-from ebbtide.targets.lake.catalog.tokens import TOKEN_LIFE
-from ebbtide.targets.lake.catalog.writing import Writing
+from ebbtide.targets.lake.catalog.range_writer import RANGE_KEYS
+from ebbtide.targets.lake.catalog.ranges import CommittedContent
+from ebbtide.targets.lake.catalog.refs import WriteTransaction
 
 _Landed = TypeVar("_Landed")
 _ATTEMPTS = 100
 _OPEN_REPOSITORIES = 64
-_GATE_POLL = timedelta(milliseconds=100)
+TOKEN_LIFE = timedelta(hours=24)
+"""How long a client may upload to a physical address and link it."""
+FENCE_POLL = timedelta(milliseconds=100)
 
 
-class CatalogPart:
+class CatalogBase:
     """The base of the catalog's parts; `catalog.Catalog` is all of them."""
 
     def __init__(
@@ -38,12 +38,12 @@ class CatalogPart:
         url: str,
         *,
         clock: Clock = system_clock,
-        graveyard: Graveyard | None = None,
+        graveyard: RemovedItems | None = None,
         store_options: Mapping[str, str] | None = None,
         range_keys: int = RANGE_KEYS,
         partition_objects: int = 50_000,
         token_life: timedelta = TOKEN_LIFE,
-        gate_wait: timedelta = timedelta(seconds=30),
+        fence_wait: timedelta = timedelta(seconds=30),
         sleep: Callable[[float], None] = time.sleep,
         rehearsal: bool = False,
     ) -> None:
@@ -60,7 +60,7 @@ class CatalogPart:
         self._store_options = dict(store_options or {})
         self._range_keys = range_keys
         self._token_life = token_life
-        self._gate_polls = max(0, gate_wait // _GATE_POLL)
+        self._fence_polls = max(0, fence_wait // FENCE_POLL)
         self._sleep = sleep
         self._partitions = Partitions(clock, partition_objects)
         self._content = lru_cache(_OPEN_REPOSITORIES)(self._open_content)
@@ -86,36 +86,18 @@ class CatalogPart:
             yield connection, refs.repository(connection, repo)
 
     @contextmanager
-    def _writing(self, repo: str) -> Iterator[Writing]:
+    def _writing(self, repo: str) -> Iterator[WriteTransaction]:
         """Open a write transaction that holds the repository locked."""
         with self._database.writing() as connection:
-            yield Writing(connection, *refs.lock_repository(connection, repo), self._clock())
-
-    @contextmanager
-    def _referring(self, repo: str) -> Iterator[Writing]:
-        """Open a write transaction that may refer to objects which are there already; the gate lets it in."""
-        for left in range(self._gate_polls, -1, -1):
-            # Looked at before without the lock, so that who waits stands in nobody's way.
-            with self._reading(repo) as (connection, found):
-                closed = gates.find(connection, found)
-            if closed is None:
-                with self._writing(repo) as writing:
-                    # Closing takes the lock too: what is open here stays open until this is committed.
-                    closed = gates.find(writing.connection, writing.repository)
-                    if closed is None:
-                        yield writing
-                        return
-            if closed is not None and not left:
-                raise gates.busy(repo, closed)
-            self._sleep(_GATE_POLL.total_seconds())
+            yield WriteTransaction(connection, *refs.lock_repository(connection, repo), self._clock())
 
     def _store_at(self, url: str) -> Store:
         """Open a store with the catalog's options."""
         return open_store(StoreSpec(url, self._store_options))
 
-    def _open_content(self, namespace: str) -> Committed:
+    def _open_content(self, namespace: str) -> CommittedContent:
         """Open the committed content of a namespace."""
-        return Committed(self._store_at(namespace))
+        return CommittedContent(self._store_at(namespace))
 
     def _until_landed(self, branch: str, attempt: Callable[[], _Landed | None]) -> _Landed:
         """Repeat what was prepared outside the lock until it lands on the head it was prepared for."""

@@ -1,40 +1,45 @@
-"""Who has which role in which registry, or in all; every grant and every refusal is in the log."""
+"""Roles in registries, and adoptions of registries."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
 
 from ebbtide.core.errors import NotFound, Refused
 from ebbtide.core.instant import from_micros, to_micros
-from ebbtide.state.actors import SYSTEM
-from ebbtide.targets.oci.records.guarding import (
+from ebbtide.state.database import upsert
+from ebbtide.state.users import SYSTEM
+from ebbtide.targets.oci.adoption import WHOLE, Adoption, Confirmation
+from ebbtide.targets.oci.records.base import (
+    AuditEntry,
     Holder,
+    RecordsBase,
     all_holders,
     check_holds,
     check_may_grant,
     check_somebody_may,
     check_user,
     holds_role,
+    log_row,
 )
 from ebbtide.targets.oci.records.model import EVERYWHERE, Grant, LogKind, Role
-from ebbtide.targets.oci.records.part import Deed, RecordsPart, log_row
-from ebbtide.targets.oci.records.tables import roles
+from ebbtide.targets.oci.records.tables import adoptions, roles
 
 
-class RoleBook(RecordsPart):
+class RoleRecords(RecordsBase):
     """The roles in all registries."""
 
     def require(self, uid: str, role: Role, by: str, what: str, subject: str = "") -> None:
         """Raise Forbidden, and log it, unless somebody may do this ("restore") to an image or another."""
-        with self._doing(Deed(uid, by, _KINDS[role], subject or what, what), role):
+        with self._doing(AuditEntry(uid, by, _KINDS[role], subject or what, what), role):
             pass
 
     def require_granted(self, uid: str, role: Role, by: str, what: str) -> None:
         """Raise Forbidden, and log it, unless somebody was given the role, also where nobody has any yet."""
-        with self._doing(Deed(uid, by, _KINDS[role], what, what), None) as connection:
+        with self._doing(AuditEntry(uid, by, _KINDS[role], what, what), None) as connection:
             check_holds(connection, uid, role, by, what)
 
     def holds(self, uid: str, role: Role, by: str) -> bool:
@@ -60,7 +65,7 @@ class RoleBook(RecordsPart):
         Whoever makes the first grant of a registry gets the role that allows granting, so that nobody is
         locked out by it.
         """
-        deed = Deed(uid, by, LogKind.ROLE, check_user(member), f"grant {role}")
+        deed = AuditEntry(uid, by, LogKind.ROLE, check_user(member), f"grant {role}")
         # All changes of roles wait for each other, for those in all registries count in each.
         with self._doing(deed, None, locked=EVERYWHERE) as connection:
             held = all_holders(connection)
@@ -81,7 +86,7 @@ class RoleBook(RecordsPart):
 
     def revoke(self, uid: str, member: str, role: Role, by: str) -> tuple[list[Role], list[Role]]:
         """Take a role away; the last one who may change roles keeps it while others have any."""
-        deed = Deed(uid, by, LogKind.ROLE, check_user(member), f"revoke {role}")
+        deed = AuditEntry(uid, by, LogKind.ROLE, check_user(member), f"revoke {role}")
         with self._doing(deed, None, locked=EVERYWHERE) as connection:
             held = all_holders(connection)
             check_may_grant(held, uid, by, f"revoke {role} of {member}")
@@ -96,7 +101,7 @@ class RoleBook(RecordsPart):
             self._log(connection, deed, held, after)
         return _theirs(held, uid, member), _theirs(after, uid, member)
 
-    def _log(self, connection: Connection, deed: Deed, held: list[Holder], after: list[Holder]) -> None:
+    def _log(self, connection: Connection, deed: AuditEntry, held: list[Holder], after: list[Holder]) -> None:
         before, now = (_theirs(side, deed.uid, deed.subject) for side in (held, after))
         self._note(connection, [log_row(deed, self._clock(), before=before, after=now)])
 
@@ -108,7 +113,7 @@ def _with_granter(held: list[Holder], wanted: Holder, by: str) -> list[Holder]:
     return [own, wanted] if first and wanted != own else [wanted]
 
 
-def _words(granted: list[Holder], deed: Deed) -> Iterator[tuple[str, str]]:
+def _words(granted: list[Holder], deed: AuditEntry) -> Iterator[tuple[str, str]]:
     """Say what the log says of each who gets a role."""
     for _, member, role in granted:
         own = member == deed.by and member != deed.subject
@@ -120,3 +125,24 @@ _KINDS = {Role.POLICY_WRITER: LogKind.POLICY, Role.IMAGE_WRITER: LogKind.IMAGE}
 
 def _theirs(held: list[Holder], uid: str, member: str) -> list[Role]:
     return sorted(role for where, who, role in held if (where, who) == (uid, member))
+
+
+class AdoptionRecords(RecordsBase):
+    """The adoptions of all registries."""
+
+    def adoption(self, uid: str) -> Adoption:
+        """Say what of a registry was confirmed; nothing before the first plan."""
+        c = adoptions.c
+        with self._database.reading() as connection:
+            rows = connection.execute(select(c.repository, c.at, c.by).where(c.uid == uid)).all()
+        return Adoption({repository: Confirmation(from_micros(at), by) for repository, at, by in rows})
+
+    def adopt(self, uid: str, by: str, repository: str = WHOLE, seen: Any = None) -> None:
+        """Record that somebody confirmed what the policies do; `seen` is what was shown to them."""
+        what = f"adopt repository {repository}" if repository else "adopt the registry"
+        deed = AuditEntry(uid, by, LogKind.POLICY, "adoption", what)
+        with self._doing(deed, Role.POLICY_WRITER) as connection:
+            now = self._clock()
+            row = {"uid": uid, "repository": repository, "at": to_micros(now), "by": by}
+            upsert(connection, adoptions, [row], ("uid", "repository"))
+            self._note(connection, [log_row(deed, now, after=seen)])

@@ -1,17 +1,17 @@
-"""What a run that looks for garbage reads: everything that can reach an object, at one moment."""
+"""Snapshots: everything that can reach an object, read at one moment."""
 
 from __future__ import annotations
 
 from sqlalchemy import Connection
 
 from ebbtide.targets.lake.catalog import history, refs, staging
-from ebbtide.targets.lake.catalog.merging import RangeWriter
+from ebbtide.targets.lake.catalog.base import CatalogBase
 from ebbtide.targets.lake.catalog.model import Repository, Snapshot, StagedRange
-from ebbtide.targets.lake.catalog.part import CatalogPart
+from ebbtide.targets.lake.catalog.range_writer import RangeWriter
 from ebbtide.targets.lake.catalog.ranges import STAGED, write_metarange
 
 
-class Snapshots(CatalogPart):
+class Snapshots(CatalogBase):
     """Snapshots and "GC commits", each from one read transaction, however long the writing takes."""
 
     def prepare_uncommitted(self, repo: str, branch: str | None = None) -> tuple[StagedRange, ...]:

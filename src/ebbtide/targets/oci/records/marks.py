@@ -1,0 +1,436 @@
+"""Marks: what people assigned to tags and manifests, and the operations that change it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import islice
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import Connection, delete, select, tuple_
+
+from ebbtide.core.errors import BadInput, Forbidden, Refused
+from ebbtide.core.instant import NEVER, format_second, from_micros, to_micros
+from ebbtide.state.database import upsert
+from ebbtide.state.users import SYSTEM
+from ebbtide.targets.oci.model import Quarantine, QuarantineState
+from ebbtide.targets.oci.policies.policy import (
+    QUARANTINE_FAILED,
+    UNTAGGED,
+    Assigned,
+    Policies,
+    Policy,
+    renewed,
+    same_name,
+)
+from ebbtide.targets.oci.records.base import AuditEntry, RecordsBase, log_row
+from ebbtide.targets.oci.records.model import EVERYWHERE, Change, LogKind, Mark, Role, Target
+from ebbtide.targets.oci.records.policies import read_stored, the_policy
+from ebbtide.targets.oci.records.tables import marks
+
+Operation = Callable[[Mark, Policies, datetime], Mark]
+"""From a mark (an empty one if there was none), the registry's policies and the time to the mark after."""
+
+
+def assigning(name: str, until: datetime | None = None) -> Operation:
+    """Assign a policy: its values as they are now, and its date counted from now or the one that is given."""
+
+    def assign(mark: Mark, policies: Policies, now: datetime) -> Mark:
+        values = renewed(the_policy(policies, name), now)
+        if until is not None:
+            values = replace(values, expires_at=_ahead(until, now))
+        return replace(mark, assigned=values, earlier=None)
+
+    return assign
+
+
+def pinning(until: datetime = NEVER) -> Operation:
+    """Pin until a date or, without one, for ever (requirements 3.0 and 4.0); the policy's name stays."""
+
+    def pin(mark: Mark, policies: Policies, now: datetime) -> Mark:  # noqa: ARG001 - as every operation
+        values = replace(_own(mark), expires_at=_ahead(until, now), can_delete_prior=False)
+        return replace(mark, assigned=values, earlier=None)
+
+    return pin
+
+
+def unpinning(mark: Mark, policies: Policies, now: datetime) -> Mark:
+    """
+    Take the pin away and assign the policy again from now: nothing that a pin kept goes at once.
+
+    Without a policy a tag gets the one that the rules give it. What is assigned to a manifest would rule over
+    its tags, so a manifest without one keeps a date that is ahead, or has none: it may be deleted by hand.
+    """
+    policy = _named(mark, policies)
+    if policy is None and mark.target.tag:
+        policy = policies.for_tag(mark.target.repository, mark.target.tag)
+        if policy is None:
+            # No rule matches, and such tags are kept: nothing is assigned, so that a later rule counts.
+            return replace(mark, assigned=Assigned())
+    if policy is None and mark.assigned.is_empty:
+        policy = policies.the(UNTAGGED)
+    if policy is not None:
+        return replace(mark, assigned=replace(renewed(policy, now), can_delete_prior=True))
+    date = mark.assigned.expires_at
+    left = date if date is not None and date > now else NEVER
+    return replace(mark, assigned=replace(mark.assigned, expires_at=left, can_delete_prior=True))
+
+
+def deleting_by(date: datetime) -> Operation:
+    """Let it be deleted sooner and purged at a date (requirement 5.0); a pin must be taken away first."""
+
+    def delete_by(mark: Mark, policies: Policies, now: datetime) -> Mark:  # noqa: ARG001 - as every operation
+        if mark.is_pinned(now):
+            raise Refused(
+                f"{mark.target} is {_pin(mark)}",
+                why="a pinned image must not get a date at which it goes",
+                fix="unpin it first",
+            )
+        values = replace(_own(mark), expires_at=_ahead(date, now), can_delete_prior=True)
+        return replace(mark, assigned=values, earlier=None)
+
+    return delete_by
+
+
+def quarantining(state: QuarantineState | None) -> Operation:
+    """Say how far the check of a manifest has come; None is that it passed."""
+
+    def quarantine(mark: Mark, policies: Policies, now: datetime) -> Mark:
+        if mark.target.tag:
+            raise BadInput(
+                f"{mark.target} is a tag", why="manifests are checked, not names", fix="give its digest"
+            )
+        if state is not QuarantineState.FAILED:
+            held = None if state is None else Quarantine(state, now)
+            return replace(_restored(mark, policies, now), quarantine=held)
+        failed = replace(mark, quarantine=Quarantine(state, now))
+        if mark.is_pinned(now):
+            return failed
+        values = renewed(policies.the(QUARANTINE_FAILED), now)
+        return replace(failed, assigned=values, earlier=_own(mark))
+
+    return quarantine
+
+
+def renewing(mark: Mark, policies: Policies, now: datetime) -> Mark:
+    """Assign the policy of what runs again: no pin is lost by it, and no date comes nearer."""
+    policy = _named(mark, policies)
+    if mark.assigned.is_empty and mark.target.tag:
+        policy = policies.for_tag(mark.target.repository, mark.target.tag)
+    return mark if policy is None else _counted_again(mark, policy, now)
+
+
+def restoring(mark: Mark, policies: Policies, now: datetime) -> Mark:
+    """
+    Assign the policy of what was restored again, so that the next purge does not take it at once.
+
+    No pin is lost, and no date comes nearer. Where the policy is gone a tag gets the one that the rules give
+    it, and a manifest that of untagged ones. A tag that is kept because no rule matches it gets none. What
+    failed its check has failed it now.
+    """
+    state = mark.quarantine
+    if state is not None and state.state is QuarantineState.FAILED:
+        mark = replace(mark, quarantine=Quarantine(state.state, now))
+    policy = _named(mark, policies)
+    if policy is None and mark.is_pinned(now):
+        return mark
+    if policy is None and mark.target.tag:
+        policy = policies.for_tag(mark.target.repository, mark.target.tag)
+    if (
+        mark.target.tag
+        and not mark.is_pinned(now)
+        and policies.keeps(mark.target.repository, mark.target.tag)
+    ):
+        return replace(mark, assigned=Assigned())
+    return _counted_again(mark, policy or policies.the(UNTAGGED), now)
+
+
+def _counted_again(mark: Mark, policy: Policy, now: datetime) -> Mark:
+    """Assign a policy from now; a pin and a later date stay."""
+    fresh, old = renewed(policy, now), mark.assigned
+    pinned = old.can_delete_prior is False
+    before = old.expires_at or (NEVER if pinned else now)
+    date = max(before, fresh.expires_at or NEVER)
+    prior = False if pinned else fresh.can_delete_prior
+    return replace(mark, assigned=replace(fresh, expires_at=date, can_delete_prior=prior))
+
+
+def loosens(before: Mark | None, after: Mark | None, now: datetime) -> bool:
+    """Tell that a pin is taken away, or one without a date gets one: what the purge itself may never do."""
+    if before is None or not before.is_pinned(now):
+        return False
+    if after is None or not after.is_pinned(now):
+        return True
+    return _forever(before) and not _forever(after)
+
+
+def _named(mark: Mark, policies: Policies) -> Policy | None:
+    """Find the policy that was assigned, unless it is gone."""
+    return policies.find(mark.assigned.policy) if mark.assigned.policy else None
+
+
+def _own(mark: Mark) -> Assigned:
+    """Give what was assigned to it, not what it got because it failed."""
+    return mark.assigned if mark.earlier is None else mark.earlier
+
+
+def _restored(mark: Mark, policies: Policies, now: datetime) -> Mark:
+    """Bring back what was assigned before it failed; a date that has come meanwhile is counted again."""
+    if mark.earlier is None:
+        return mark
+    values: Assigned = mark.earlier
+    policy = policies.find(values.policy) if values.policy else None
+    if policy is not None and values.expires_at is not None and values.expires_at <= now:
+        values = renewed(policy, now)
+    is_own = same_name(mark.assigned.policy or "") == same_name(QUARANTINE_FAILED.name)
+    return replace(mark, assigned=values if is_own else mark.assigned, earlier=None)
+
+
+def _ahead(date: datetime, now: datetime) -> datetime:
+    if date <= now:
+        raise BadInput(
+            f"{format_second(date)} is not ahead of {format_second(now)}",
+            why="with a date that has come it would go at the next purge",
+            fix="give a later date; to delete an image now, delete it",
+        )
+    return date
+
+
+def _forever(mark: Mark) -> bool:
+    return mark.assigned.expires_at in (None, NEVER)
+
+
+def _pin(mark: Mark) -> str:
+    date = mark.assigned.expires_at or NEVER
+    return "pinned for ever" if date == NEVER else f"pinned until {format_second(date)}"
+
+
+KEY = ("uid", "repository", "tag", "manifest")
+
+
+def mark_row(uid: str, mark: Mark) -> dict[str, Any]:
+    """Write a mark as a row."""
+    state = mark.quarantine
+    return {
+        **key_of(uid, mark.target),
+        "digest": mark.target.digest,
+        **_assigned_row(mark.assigned),
+        "quarantine": None if state is None else str(state.state),
+        "quarantine_since": _micros(state.since if state else None),
+        "at": to_micros(mark.at),
+        "updated_by": mark.by,
+        "earlier": None if mark.earlier is None else json.dumps(_assigned_row(mark.earlier)),
+    }
+
+
+def key_of(uid: str, target: Target) -> dict[str, str]:
+    """Give the key of what is marked."""
+    return dict(zip(KEY, (uid, *target.key), strict=True))
+
+
+def row_mark(row: Mapping[Any, Any]) -> Mark:
+    """Read a row."""
+    state = row["quarantine"]
+    since = None if row["quarantine_since"] is None else from_micros(row["quarantine_since"])
+    return Mark(
+        Target(row["repository"], row["tag"], row["digest"]),
+        _assigned(row),
+        None if state is None else Quarantine(QuarantineState(state), since),
+        from_micros(row["at"]),
+        row["updated_by"],
+        None if row["earlier"] is None else _assigned(json.loads(row["earlier"])),
+    )
+
+
+def _assigned_row(values: Assigned) -> dict[str, Any]:
+    return {
+        "policy": values.policy,
+        "expires_at": _micros(values.expires_at),
+        "can_delete_prior": values.can_delete_prior,
+        "recycle": values.recycle,
+    }
+
+
+def _assigned(row: Mapping[Any, Any]) -> Assigned:
+    date = None if row["expires_at"] is None else from_micros(row["expires_at"])
+    return Assigned(row["policy"], date, row["can_delete_prior"], row["recycle"])
+
+
+def _micros(at: Any) -> int | None:
+    return None if at is None else to_micros(at)
+
+
+_AT_ONCE = 1000
+_MANY = "several images"
+
+Edit = Callable[[Mark | None], Mark | None]
+Edits = Iterable[tuple[Target, Edit]]
+Key = tuple[str, str, str]
+Seen = Mapping[Key, Assigned]
+"""What a scan had copied onto tags and manifests of which nobody has said anything."""
+_NOTHING: Seen = MappingProxyType({})
+
+
+class MarkRecords(RecordsBase):
+    """The marks of all registries."""
+
+    def mark(self, uid: str, target: Target) -> Mark | None:
+        """Give the mark of a tag or manifest, None if there is none."""
+        with self._database.reading() as connection:
+            return _read(connection, uid, [target]).get(target.key)
+
+    def marks_of(self, uid: str, targets: Sequence[Target]) -> dict[tuple[str, str, str], Mark]:
+        """Give the marks of some tags and manifests by their keys; those that have none are not in it."""
+        found: dict[tuple[str, str, str], Mark] = {}
+        with self._database.reading() as connection:
+            for start in range(0, len(targets), _AT_ONCE):
+                found |= _read(connection, uid, targets[start : start + _AT_ONCE])
+        return found
+
+    def marks(self, uid: str) -> Iterator[Mark]:
+        """Stream all marks of a registry as they are at one moment, in the order of their names."""
+        c = marks.c
+        query = select(marks).where(c.uid == uid).order_by(c.repository, c.tag, c.manifest)
+        with self._database.reading() as connection:
+            rows = connection.execution_options(yield_per=_AT_ONCE).execute(query).mappings()
+            yield from map(row_mark, rows)
+
+    def change_mark(
+        self, uid: str, target: Target, operation: Operation, by: str, what: str, seen: Seen = _NOTHING
+    ) -> Change:
+        """
+        Do something to one tag or manifest, and give its mark before and after.
+
+        Where it had none, what counted for it until now is what was `seen`, and the log says so.
+        """
+        deed = AuditEntry(uid, by, LogKind.IMAGE, str(target), what)
+        with self._doing(deed, Role.IMAGE_WRITER) as connection:
+            edits = self._operations(connection, uid, [target], operation, seen)
+            [change] = self._make(connection, deed, edits, seen)
+        return change
+
+    def change_marks(
+        self, uid: str, targets: Iterable[Target], operation: Operation, by: str, what: str
+    ) -> int:
+        """Do the same to many, all or none, and count them; each is logged by itself."""
+        deed = AuditEntry(uid, by, LogKind.IMAGE, _MANY, what)
+        with self._doing(deed, Role.IMAGE_WRITER) as connection:
+            edits = self._operations(connection, uid, targets, operation)
+            return sum(1 for _ in self._make(connection, deed, edits))
+
+    def put_marks(self, uid: str, wanted: Iterable[Mark], by: str, why: str, seen: Seen = _NOTHING) -> int:
+        """Write marks as they are given, all or none, and count them; each is logged with what was before."""
+        deed = AuditEntry(uid, by, LogKind.IMAGE, _MANY, why)
+        with self._doing(deed, Role.IMAGE_WRITER) as connection:
+            edits = ((mark.target, _always(mark)) for mark in wanted)
+            return sum(1 for _ in self._make(connection, deed, edits, seen))
+
+    def remove_mark(self, uid: str, target: Target, by: str, why: str) -> Change:
+        """Forget what was assigned to a tag or manifest; it is fine if nothing was."""
+        deed = AuditEntry(uid, by, LogKind.IMAGE, str(target), why)
+        with self._doing(deed, Role.IMAGE_WRITER) as connection:
+            [change] = self._make(connection, deed, [(target, _always(None))])
+        return change
+
+    def _operations(
+        self,
+        connection: Connection,
+        uid: str,
+        targets: Iterable[Target],
+        operation: Operation,
+        seen: Seen = _NOTHING,
+    ) -> Edits:
+        policies, now = read_stored(connection, uid).policies, self._clock()
+        for target in targets:
+            # What a manifest got for having lost its tags is not meant for the day when it has some again.
+            begun = Mark(target, seen.get(target.key, Assigned()) if target.tag else Assigned())
+            yield target, _by(operation, begun, policies, now)
+
+    def _make(
+        self, connection: Connection, deed: AuditEntry, edits: Edits, seen: Seen = _NOTHING
+    ) -> Iterator[Change]:
+        """Make changes and their log entries, so many at once that neither memory nor a statement is full."""
+        if deed.uid == EVERYWHERE:
+            raise BadInput("images are in one registry, not in all", fix="name the registry")
+        now, rest = self._clock(), iter(edits)
+        while chunk := list(islice(rest, _AT_ONCE)):
+            known = _read(connection, deed.uid, [target for target, _ in chunk])
+            changes = [_change(deed, target, edit, known, now) for target, edit in chunk]
+            changes = [_with_seen(change, seen.get(change.target.key)) for change in changes]
+            self._write(connection, deed, changes, now)
+            yield from changes
+
+    def _write(self, connection: Connection, deed: AuditEntry, changes: list[Change], now: datetime) -> None:
+        last = {change.target.key: change for change in changes}.values()
+        kept = [mark_row(deed.uid, change.after) for change in last if change.after is not None]
+        gone = [change.target for change in last if change.after is None]
+        upsert(connection, marks, kept, KEY)
+        for target in gone:
+            key = [marks.c[name] == value for name, value in key_of(deed.uid, target).items()]
+            connection.execute(delete(marks).where(*key))
+        rows = [
+            log_row(
+                replace(deed, subject=str(change.target)),
+                now,
+                before=change.before and change.before.plain(),
+                after=change.after and change.after.plain(),
+            )
+            for change in changes
+            if (change.before, change.after) != (None, None)
+        ]
+        self._note(connection, rows)
+
+
+def _with_seen(change: Change, seen: Assigned | None) -> Change:
+    """Say what counted before: what people had said or, if they had said nothing, what the scan copied."""
+    before = Mark(change.target) if change.before is None else change.before
+    silent = change.after is None or change.after.assigned == Assigned()
+    if seen is None or silent or before.assigned != Assigned():
+        return change
+    return replace(change, before=replace(before, assigned=seen))
+
+
+def _always(mark: Mark | None) -> Edit:
+    return lambda _: mark
+
+
+def _by(operation: Operation, begun: Mark, policies: Policies, now: datetime) -> Edit:
+    return lambda before: operation(_on(before, begun), policies, now)
+
+
+def _on(before: Mark | None, begun: Mark) -> Mark:
+    """Give the mark that is there, as one on what a tag stands for now, or the one to begin with."""
+    return begun if before is None else replace(before, target=begun.target)
+
+
+def _change(
+    deed: AuditEntry, target: Target, edit: Edit, known: dict[tuple[str, str, str], Mark], now: datetime
+) -> Change:
+    """Work out one change; `known` follows, as a thing may come twice."""
+    before = known.get(target.checked().key)
+    after = edit(before)
+    if after is not None:
+        after = None if after.is_empty else replace(after, target=target, at=now, by=deed.by)
+    if deed.by == SYSTEM and loosens(before, after, now):
+        raise Forbidden(
+            f"{SYSTEM} may not unpin {target}",
+            why="the purge renews what runs and takes no pin away",
+            fix="unpin it under your own name",
+        )
+    if after is None:
+        known.pop(target.key, None)
+    else:
+        known[target.key] = after
+    return Change(target, before, after)
+
+
+def _read(connection: Connection, uid: str, targets: Sequence[Target]) -> dict[tuple[str, str, str], Mark]:
+    """Read the marks of some things by their keys."""
+    c = marks.c
+    keys = [target.key for target in targets]
+    query = select(marks).where(c.uid == uid, tuple_(c.repository, c.tag, c.manifest).in_(keys))
+    found = (row_mark(row) for row in connection.execute(query).mappings())
+    return {mark.target.key: mark for mark in found}
