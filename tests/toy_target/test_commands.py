@@ -128,6 +128,38 @@ def test_the_bin(ebb, inbox):
     assert not [file for file in (inbox / ".ebbtide-bin").rglob("*") if file.is_file()]
 
 
+CASE = {
+    "kind": "files",
+    "name": "30 days",
+    "days": 30,
+    "files": {"old": OLD, "new": NEW},
+    "now": TODAY,
+    "expect": {"due": ["old"]},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({}, 0),
+        ({"expect": {"due": []}}, 1),
+        ({"days": 0}, 2),
+        ({"files": {"old": "yesterday"}}, 2),
+        ({"kind": "folder"}, 2),
+    ],
+)
+def test_policy_suites(ebb, inbox, change, code):
+    """`ebb policy test` evaluates the cases of the toy and needs no Spark; a wrong case is bad input."""
+    (ebb.folder / "suite.json").write_text(json.dumps([CASE | change]))
+    said, wrong = ebb("policy", "test", "suite.json", "--json", code=code)
+
+    if code == 2:
+        assert "suite.json: case 0" in wrong
+    else:
+        (result,) = json.loads(said)
+        assert (code == 0, ["old"]) == (result["passed"], result["actual"])
+
+
 @pytest.mark.parametrize(
     ("policy", "target", "code"),
     [

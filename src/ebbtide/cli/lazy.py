@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ebbtide.cli.state import State
 
 
-Commands = Mapping[str, "tuple[str | Commands, str]"]
-"""Commands by name: the module in ebbtide.cli, or the commands of a group, and the help text."""
+Commands = Mapping[str, "tuple[str | Commands | Callable[[], Any], str]"]
+"""Commands by name: their module in ebbtide.cli, a group, or a function that makes them; and their help."""
 
 
 def lazy_group(commands: Commands, **settings: Any) -> typer.Typer:
@@ -47,8 +47,10 @@ def lazy_group(commands: Commands, **settings: Any) -> typer.Typer:
     return app
 
 
-def _command(name: str, source: str | Commands, explained: str) -> Any:
+def _command(name: str, source: str | Commands | Callable[[], Any], explained: str) -> Any:
     """Return a command of a module, or a group of commands that are still to be imported."""
+    if callable(source):
+        return source()
     if not isinstance(source, str):
         group = lazy_group(source, help=explained)
         group.callback()(lambda: None)

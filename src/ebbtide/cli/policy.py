@@ -1,51 +1,54 @@
-"""`ebb policy`: check policies and test them, the way people test code."""
+"""`ebb policy`: check policies, and test them with suites of cases."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from pyspark.sql import SparkSession
 
 from ebbtide.cli.console import AsJson, Master, print_json, safe, say
-from ebbtide.cli.simulate import read_document
 from ebbtide.cli.state import State
 from ebbtide.core.documents import nearest
-from ebbtide.core.errors import WorldError
+from ebbtide.core.errors import BadInput, WorldError
 from ebbtide.core.format import plural
-from ebbtide.engine.spark.failures import own_errors
-from ebbtide.targets.lake import policy_suite as lakes
-from ebbtide.targets.lake.lifecycle.policies import policy_warnings
-from ebbtide.targets.oci import policy_suite as registries
-from ebbtide.targets.repository.policy import lake_policy, policy_hash
-from ebbtide.targets.s3 import policy_suite as buckets
+from ebbtide.input_files import read_document
+from ebbtide.targets.kinds import DEFAULT_WORLD, tested_kinds
+from ebbtide.targets.target import Case, CaseResult, PolicySuite
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Check and test policies.")
 
-Case = lakes.Case | buckets.Case | registries.Case
-Result = lakes.CaseResult | buckets.CaseResult | registries.CaseResult
-_KINDS: dict[str, Callable[[dict[str, Any], str], Case]] = {
-    "lake": lakes.lake_case,
-    "bucket": buckets.bucket_case,
-    "registry": registries.registry_case,
-}
+
+@dataclass(frozen=True)
+class KnownCase:
+    """A case of a suite, and the name of the kind that it is about."""
+
+    kind: str
+    case: Case
 
 
 @app.command("check")
 def check(
     policy: Annotated[str, typer.Argument(help="A policy in JSON, TOML or YAML.")],
+    kind: Annotated[
+        str, typer.Option("--kind", help="The kind of target that the policy is for.", metavar="KIND")
+    ] = DEFAULT_WORLD,
     as_json: AsJson = False,
 ) -> None:
-    """Check a lake policy without setting it."""
-    parsed = lake_policy(read_document(policy))
-    warnings = policy_warnings(parsed)
+    """Check a policy without setting it: that of a lake, or of the --kind of target that is named."""
+    if kind not in tested_kinds():
+        raise BadInput(f"--kind is {kind!r}", fix=nearest(kind, tested_kinds()))
+    checked = _suite(kind).check(read_document(policy))
     if as_json:
-        print_json({"rules": len(parsed.rules), "hash": policy_hash(parsed), "warnings": warnings})
+        print_json({"rules": checked.rules, "hash": checked.hash, "warnings": checked.warnings})
         return
-    say(f"{plural(len(parsed.rules), 'rule')}, {len(parsed.enabled)} enabled")
-    for warning in warnings:
+    say(f"{plural(checked.rules, 'rule')}, {checked.enabled} enabled")
+    for warning in checked.warnings:
         say(f"[yellow]warning:[/yellow] {safe(warning)}")
 
 
@@ -59,11 +62,13 @@ def test(
     """Run test suites for policies: all that need Spark in one session; exits 1 if any fails."""
     state: State = context.obj
     cases = [case for suite in suites for case in suite_cases(read_document(str(suite)), str(suite))]
-    if all(isinstance(case, registries.Case) for case in cases):
-        results = run_suite(None, cases)
-    else:
+    if any(_suite(case.kind).needs_spark for case in cases):
+        from ebbtide.engine.spark.failures import own_errors  # noqa: PLC0415 (some suites need no Spark)
+
         with state.spark(master) as spark, own_errors():
             results = run_suite(spark, cases)
+    else:
+        results = run_suite(None, cases)
     failed = [result for result in results if not result.passed]
     if as_json:
         print_json([result.to_plain() for result in results])
@@ -75,38 +80,41 @@ def test(
         raise typer.Exit(1)
 
 
-def suite_cases(data: Any, origin: str) -> list[Case]:
+def suite_cases(data: Any, origin: str) -> list[KnownCase]:
     """Check a suite; an error names the suite and the case."""
     if not isinstance(data, list):
         raise WorldError(f"{origin}: a suite is a list of cases", fix='write [{"name": ..., "expect": ...}]')
     return [_case(row, f"{origin}: case {index}") for index, row in enumerate(data)]
 
 
-def _case(data: Any, where: str) -> Case:
+def _case(data: Any, where: str) -> KnownCase:
     if not isinstance(data, dict):
         raise WorldError(f"{where} is not a table", fix='write {"name": ..., "expect": ...}')
-    kind = data.get("kind", "lake")
-    if kind not in _KINDS:
-        raise WorldError(f"{where}: kind is {kind!r}", fix=nearest(str(kind), _KINDS))
-    return _KINDS[kind](data, where)
+    kind = data.get("kind", DEFAULT_WORLD)
+    if kind not in tested_kinds():
+        raise WorldError(f"{where}: kind is {kind!r}", fix=nearest(str(kind), tested_kinds()))
+    return KnownCase(kind, _suite(kind).case(data, where))
 
 
-def run_suite(spark: SparkSession | None, cases: Sequence[Case]) -> list[Result]:
-    """Judge all cases of a kind at once, and give the results in their order; registries need no Spark."""
-    of_registries = registries.run_cases([case for case in cases if isinstance(case, registries.Case)])
-    found: dict[type[Case], Iterator[Result]] = {registries.Case: iter(of_registries)}
-    if spark is not None:
-        of_lakes = [case for case in cases if isinstance(case, lakes.Case)]
-        of_buckets = [case for case in cases if isinstance(case, buckets.Case)]
-        found[lakes.Case] = iter(lakes.run_cases(spark, of_lakes))
-        found[buckets.Case] = iter(buckets.run_cases(spark, of_buckets))
-    return [next(found[type(case)]) for case in cases]
+def run_suite(spark: SparkSession | None, cases: Sequence[KnownCase]) -> list[CaseResult]:
+    """Evaluate all cases of a kind at once, and return the results in the order of the cases."""
+    found: dict[str, Iterator[CaseResult]] = {}
+    for kind in dict.fromkeys(case.kind for case in cases):
+        found[kind] = iter(_suite(kind).run(spark, [case.case for case in cases if case.kind == kind]))
+    return [next(found[case.kind]) for case in cases]
 
 
-def _show(result: Result) -> None:
+def _suite(name: str) -> PolicySuite:
+    suite = tested_kinds()[name].policy_suite()
+    if suite is None:
+        raise AssertionError(f"{name} has no policy suite")
+    return suite
+
+
+def _show(result: CaseResult) -> None:
     if result.passed:
         say(f"[green]pass[/green]  {safe(result.name)}")
         return
     say(f"[red]FAIL[/red]  {safe(result.name)}")
-    for line in result.differences():
+    for line in result.differences:
         say(f"        {safe(line)}")

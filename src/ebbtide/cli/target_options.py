@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
 from typing import Annotated, Any
 
@@ -30,10 +30,15 @@ def with_target_options(*, explains: bool = False) -> Callable[[Command], Comman
 
     The command gets those that were given as one mapping.
     """
-    return partial(_extended, options=all_options(explains=explains))
+    return with_options(all_options(explains=explains))
 
 
-def _extended(command: Command, options: list[Option]) -> Command:
+def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
+    """Give a command some options; it gets those that were given, and defaults, as one mapping."""
+    return partial(_extended, options=options)
+
+
+def _extended(command: Command, options: Sequence[Option]) -> Command:
     signature = inspect.signature(command, eval_str=True)
 
     @wraps(command)
@@ -41,7 +46,11 @@ def _extended(command: Command, options: list[Option]) -> Command:
         found = {option.name: named.pop(option.name) for option in options}
         command(*values, **named, **{GIVEN: _checked(options, found)})
 
-    own = [parameter for name, parameter in signature.parameters.items() if name != GIVEN]
+    own = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in signature.parameters.items()
+        if name != GIVEN
+    ]
     parameters = [*own, *(_parameter(option) for option in options)]
     call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined] # as inspect reads it
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -50,18 +59,22 @@ def _extended(command: Command, options: list[Option]) -> Command:
 
 def _parameter(option: Option) -> inspect.Parameter:
     choices = f"[{'|'.join(option.choices)}]" if option.choices else None
-    declared = typer.Option(*option.flags, help=option.help, metavar=option.metavar or choices)
-    kind: Any = bool if option.is_flag else str | None
+    metavar = option.metavar or choices
+    is_argument = not option.flags[0].startswith("-")
+    declared = (
+        typer.Argument(help=option.help, metavar=metavar)
+        if is_argument
+        else typer.Option(*option.flags, help=option.help, metavar=metavar)
+    )
+    kind: Any = bool if option.is_flag else str if option.required else str | None
+    default: Any = inspect.Parameter.empty if option.required else False if option.is_flag else option.default
     return inspect.Parameter(
-        option.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=False if option.is_flag else None,
-        annotation=Annotated[kind, declared],
+        option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared]
     )
 
 
-def _checked(options: list[Option], found: Options) -> Options:
-    """Return the options that were given; refuse values that are no choice."""
+def _checked(options: Sequence[Option], found: Options) -> Options:
+    """Return the options that were given; refuse values that are not among the choices."""
     for option in options:
         value = found[option.name]
         if option.choices and value is not None and value not in option.choices:

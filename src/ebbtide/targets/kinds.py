@@ -57,6 +57,20 @@ def all_kinds() -> tuple[TargetKind, ...]:
     return tuple(dict.fromkeys(kind for kind in found if kind is not None))
 
 
+DEFAULT_WORLD = "lake"
+"""What a case of a policy suite is about if it does not say."""
+
+
+def simulated_kinds() -> dict[str, TargetKind]:
+    """Return the kinds that have a simulation, by the name of their worlds."""
+    return {one.world: one for one in all_kinds() if type(one).simulation is not TargetKind.simulation}
+
+
+def tested_kinds() -> dict[str, TargetKind]:
+    """Return the kinds whose policies can be tested, by the name of their worlds."""
+    return {one.world: one for one in all_kinds() if type(one).policy_suite is not TargetKind.policy_suite}
+
+
 def owned_namespaces(workspace: Workspace) -> dict[str, str]:
     """Return all storage that some target owns, by name."""
     return {name: url for kind in all_kinds() for name, url in kind.namespaces(workspace).items()}

@@ -1,23 +1,28 @@
 """
 The target protocol: what the command line, reports and services ask of anything that can be collected.
 
-A kind of target is a package with an object that follows `TargetKind`, named by an entry point of the group
-`ebbtide.targets`. Nothing else has to know it.
+A kind of target is a package with a `TargetKind`, named by an entry point of the group `ebbtide.targets`.
+Nothing else has to know it.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from ebbtide.core.display import Explanation
+from ebbtide.core.display import Explanation, Table
+from ebbtide.core.errors import BadInput
 from ebbtide.core.manifest import Manifest
-from ebbtide.core.words import Words
+from ebbtide.core.words import OBJECTS, OBJECTS_WITH_BIN, Words
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from ebbtide.config import Settings
     from ebbtide.core.instant import Clock
     from ebbtide.engine.collector import Collector, Context, Identity
@@ -64,16 +69,19 @@ class Workspace(Protocol):
 
 @dataclass(frozen=True)
 class Option:
-    """An option of `ebb plan` that only some kinds of targets understand."""
+    """An option of a command that only some kinds of targets understand."""
 
     flags: tuple[str, ...]
+    """Such as `("--branch", "-b")`; a name without dashes is an argument."""
     help: str
     is_flag: bool = True
-    """Whether it takes no value."""
+    """True if it takes no value."""
     choices: tuple[str, ...] = ()
     metavar: str | None = None
     explains: bool = False
-    """Whether `ebb explain` understands it too."""
+    """True if `ebb explain` understands it too."""
+    required: bool = False
+    default: str | None = None
 
     @property
     def name(self) -> str:
@@ -109,36 +117,132 @@ class Target(Protocol):
         """Return the collector of the target's recycle bin."""
 
 
-class TargetKind(Protocol):
+@dataclass(frozen=True)
+class WorldResult:
+    """What a simulation decides: for people, and for programs."""
+
+    tables: tuple[Table, ...]
+    plain: Any
+    as_lines: bool = False
+    """True if programs get one JSON object per line; `plain` is then a list."""
+
+
+StartSpark = Callable[[], "AbstractContextManager[SparkSession]"]
+"""Starts Spark for a block."""
+
+
+class Simulation(Protocol):
+    """`ebb simulate WORLD`: decide about a small world that is written by hand, without a target."""
+
+    @property
+    def help(self) -> str:
+        """The help text of the command."""
+
+    @property
+    def inputs(self) -> Sequence[Option]:
+        """The arguments and options of the command."""
+
+    def run(self, given: Options, now: datetime, workspace: Workspace, spark: StartSpark) -> WorldResult:
+        """Decide as of `now`; start Spark only if it is needed."""
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """How one case of a policy suite ended; both sides hold only what the case asked about."""
+
+    name: str
+    passed: bool
+    expected: Any
+    actual: Any
+    differences: Sequence[str] = ()
+    """Lines that say what differs from the expectation."""
+    refused: str = ""
+    """Why the rules of the case are invalid."""
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return the public JSON form."""
+        plain = {name: getattr(self, name) for name in ("name", "passed", "expected", "actual")}
+        return plain | ({"refused": self.refused} if self.refused else {})
+
+
+@dataclass(frozen=True)
+class CheckedPolicy:
+    """A policy that was read without errors."""
+
+    rules: int
+    enabled: int
+    hash: str
+    warnings: Sequence[str] = ()
+
+
+Case = Any
+"""One case of a policy suite, in the form that its kind of target reads it."""
+
+
+class PolicySuite(ABC):
+    """`ebb policy test` and `ebb policy check` for one kind of target."""
+
+    needs_spark = False
+    """True if `run` needs a Spark session."""
+
+    @abstractmethod
+    def case(self, data: dict[str, Any], where: str) -> Case:
+        """Check one case; an error says where it is."""
+
+    @abstractmethod
+    def run(self, spark: SparkSession | None, cases: Sequence[Case]) -> Sequence[CaseResult]:
+        """Return one result per case, in their order."""
+
+    def check(self, document: Any) -> CheckedPolicy:  # noqa: ARG002 - for kinds that can
+        """Check a policy without setting it; raise PolicyError if it is wrong."""
+        raise BadInput("policies of this kind cannot be checked by themselves", fix="test them with a suite")
+
+
+def needed(spark: SparkSession | None) -> SparkSession:
+    """Return the session of a suite that needs Spark."""
+    if spark is None:
+        raise AssertionError("this suite needs Spark")
+    return spark
+
+
+class TargetKind(ABC):
     """A kind of target, found by the scheme of its URLs. It is imported by every command: keep it light."""
 
-    @property
-    def usage(self) -> str:
-        """How its URLs are written, for help and errors, such as `s3://BUCKET`."""
+    usage: str
+    """How its URLs are written, for help and errors, such as `s3://BUCKET`."""
+    plural: str
+    """What many of them are called, such as `buckets`."""
+    planned_by: str
+    """What decides in a plan without options, such as `its lifecycle rules`."""
+    options: Sequence[Option] = ()
+    """The options of `ebb plan` that it understands."""
+    world: str = ""
+    """The name of its simulation and of its policy suite, such as `bucket`; empty if it has neither."""
 
-    @property
-    def plural(self) -> str:
-        """What many of them are called, such as `buckets`."""
-
-    @property
-    def planned_by(self) -> str:
-        """What a plan without options goes by, such as `its lifecycle rules`."""
-
-    @property
-    def options(self) -> Sequence[Option]:
-        """The options of `ebb plan` that it understands."""
-
+    @abstractmethod
     def url(self, text: str) -> str:
-        """Return the one spelling of a URL; BadInput if it is none of this kind."""
+        """Return the one spelling of a URL; raise BadInput if it is not one of this kind."""
 
+    @abstractmethod
     def open(self, url: str, workspace: Workspace) -> Target:
         """Open a target."""
 
-    def namespaces(self, workspace: Workspace) -> Mapping[str, str]:
+    def namespaces(self, workspace: Workspace) -> Mapping[str, str]:  # noqa: ARG002 - for kinds that own storage
         """Return the storage that targets of this kind own, by name: no other target may collect it."""
+        return {}
 
     def words(self, plan: Manifest) -> Words:
-        """Return the words for a plan and what becomes of it."""
+        """Return the words for a plan and its outcomes."""
+        return OBJECTS_WITH_BIN if plan.recycling else OBJECTS
 
-    def described(self, plan: Manifest) -> list[str]:
-        """Say in a few lines what was read for a plan."""
+    def described(self, plan: Manifest) -> list[str]:  # noqa: ARG002 - for kinds that have something to add
+        """Return a few lines about what was read for a plan."""
+        return []
+
+    def simulation(self) -> Simulation | None:
+        """Return the simulation of worlds that are written by hand, if there is one."""
+        return None
+
+    def policy_suite(self) -> PolicySuite | None:
+        """Return the tests of policies, if there are any."""
+        return None

@@ -53,7 +53,7 @@ def test_a_case_that_is_wrong_says_what_differs():
     assert [
         "app:v1: expected keep, actual recycle",
         "app@sha256:aa: expected keep, actual recycle",
-    ] == result.differences()
+    ] == list(result.differences)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from ebbtide.core.errors import BadInput
 from ebbtide.core.format import count, plural
 from ebbtide.core.manifest import Manifest
 from ebbtide.core.words import OBJECTS, OBJECTS_WITH_BIN, Words
-from ebbtide.targets.target import Option, Workspace
+from ebbtide.targets.target import Option, PolicySuite, Simulation, TargetKind, Workspace
 
 if TYPE_CHECKING:
     from ebbtide.targets.lake.catalog.catalog import Catalog
@@ -26,12 +26,13 @@ _LAKE = replace(OBJECTS, has_branches=True)
 _LAKE_WITH_BIN = replace(OBJECTS_WITH_BIN, has_branches=True)
 
 
-class LakeKind:
+class LakeKind(TargetKind):
     """Repositories of the embedded catalog."""
 
     usage = "lake:REPO"
     plural = "lakes"
     planned_by = "its lifecycle policy"
+    world = "lake"
     options = (
         Option(("--uncommitted",), "Find what is stored and nothing references."),
         Option(("--retention",), "Find what only commits need that are kept no longer."),
@@ -90,6 +91,18 @@ class LakeKind:
             listed, own = plural(read["listed_objects"], "object"), count(read["own_objects"])
             lines.append(f"listed {listed}; {own} are of the repository, which was deleted {read['deleted']}")
         return lines
+
+    def simulation(self) -> Simulation:
+        """Return the simulation of lake worlds."""
+        from ebbtide.targets.lake.policy_suite import LakeSimulation
+
+        return LakeSimulation()
+
+    def policy_suite(self) -> PolicySuite:
+        """Return the tests of policies."""
+        from ebbtide.targets.lake.policy_suite import LakeSuite
+
+        return LakeSuite()
 
 
 KIND = LakeKind()

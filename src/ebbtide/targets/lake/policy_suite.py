@@ -1,4 +1,4 @@
-"""Test suites for policies: a world, a time and what is expected of them; all cases in one Spark job."""
+"""Lakes written by hand: `ebb simulate lake`, and test suites for policies, all cases in one Spark job."""
 
 from __future__ import annotations
 
@@ -10,19 +10,94 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from ebbtide.core.decision import Decision, HoldReason
+from ebbtide.core.display import Table
 from ebbtide.core.documents import nearest
 from ebbtide.core.errors import BadInput, WorldError
 from ebbtide.core.instant import parse_instant
+from ebbtide.input_files import read_document
+from ebbtide.targets.lake.lifecycle.policies import policy_warnings
 from ebbtide.targets.lake.simulation import Simulated, simulate
 from ebbtide.targets.lake.world_document import WorldDocument, world_document
+from ebbtide.targets.repository.policy import lake_policy, policy_hash
+from ebbtide.targets.target import (
+    CaseResult,
+    CheckedPolicy,
+    Option,
+    Options,
+    PolicySuite,
+    StartSpark,
+    Workspace,
+    WorldResult,
+    needed,
+)
 
+INPUTS = (
+    Option(
+        ("world",), "A world in JSON, YAML or TOML; '-' reads standard input.", is_flag=False, required=True
+    ),
+)
+TABLES = {
+    "policy_table": "Policy table",
+    "current_rules": "Current rules",
+    "potential_commits": "Potential commits",
+    "due": "Due",
+    "held": "Held",
+}
 FIELDS = ("name", "kind", "world", "now", "expect")
 _USUAL = (HoldReason.NOT_YET, HoldReason.HEAD)
 """Why most of a world is held, which a test need not say."""
 
 
+class LakeSimulation:
+    """Runs the lifecycle pipeline on a world."""
+
+    help = (
+        "Run the lifecycle pipeline on a world: its policy table, commits, and which objects are due or held."
+    )
+    inputs = INPUTS
+
+    def run(self, given: Options, now: datetime, workspace: Workspace, spark: StartSpark) -> WorldResult:  # noqa: ARG002 - as the protocol has it
+        """Decide as of `now`."""
+        document = world_document(read_document(given["world"]))
+        with spark() as session:
+            plain = simulate(session, [(document, now)])[0].to_plain()
+        return WorldResult(tuple(_table(title, plain[key]) for key, title in TABLES.items()), plain)
+
+
+def _table(title: str, rows: Sequence[dict[str, Any]]) -> Table:
+    columns = tuple(rows[0]) if rows else ("(nothing)",)
+    return Table(title, columns, [tuple(_cell(row[column]) for column in columns) for row in rows])
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(value)
+    return "" if value is None else str(value)
+
+
+class LakeSuite(PolicySuite):
+    """Tests of lake policies."""
+
+    needs_spark = True
+
+    def case(self, data: dict[str, Any], where: str) -> LakeCase:
+        """Check one case."""
+        return lake_case(data, where)
+
+    def run(self, spark: SparkSession | None, cases: Sequence[LakeCase]) -> Sequence[CaseResult]:
+        """Evaluate all cases in one Spark job."""
+        return run_cases(needed(spark), cases)
+
+    def check(self, document: Any) -> CheckedPolicy:
+        """Check a policy without setting it."""
+        policy = lake_policy(document)
+        return CheckedPolicy(
+            len(policy.rules), len(policy.enabled), policy_hash(policy), policy_warnings(policy)
+        )
+
+
 @dataclass(frozen=True)
-class Case:
+class LakeCase:
     """One test of a policy."""
 
     name: str
@@ -31,29 +106,11 @@ class Case:
     expect: dict[str, list[str]]
 
 
-@dataclass(frozen=True)
-class CaseResult:
-    """What came of one case; both sides hold only what the case asked about."""
-
-    name: str
-    passed: bool
-    expected: dict[str, list[str]]
-    actual: dict[str, list[str]]
-
-    def to_plain(self) -> dict[str, Any]:
-        """Give the public JSON form."""
-        return vars(self).copy()
-
-    def differences(self) -> list[str]:
-        """Say what is other than expected."""
-        return [f"expected {_lists(self.expected)}", f"actual   {_lists(self.actual)}"]
-
-
 def _lists(value: dict[str, list[str]]) -> str:
     return "; ".join(f"{name} {', '.join(items) or 'nothing'}" for name, items in value.items())
 
 
-def run_cases(spark: SparkSession, cases: Sequence[Case]) -> list[CaseResult]:
+def run_cases(spark: SparkSession, cases: Sequence[LakeCase]) -> list[CaseResult]:
     """Judge all cases at once and compare each with what it expects."""
     if not cases:
         return []
@@ -61,10 +118,11 @@ def run_cases(spark: SparkSession, cases: Sequence[Case]) -> list[CaseResult]:
     return [_compare(case, found) for case, found in zip(cases, simulated, strict=True)]
 
 
-def _compare(case: Case, found: Simulated) -> CaseResult:
+def _compare(case: LakeCase, found: Simulated) -> CaseResult:
     actual = {name: found.addresses(Decision(name)) for name in case.expect}
     passed = all(_matches(name, expected, found) for name, expected in case.expect.items())
-    return CaseResult(case.name, passed, case.expect, actual)
+    differences = (f"expected {_lists(case.expect)}", f"actual   {_lists(actual)}")
+    return CaseResult(case.name, passed, case.expect, actual, differences)
 
 
 def _matches(name: str, expected: list[str], found: Simulated) -> bool:
@@ -82,7 +140,7 @@ def _matches(name: str, expected: list[str], found: Simulated) -> bool:
     return every - usual <= set(expected) <= every
 
 
-def lake_case(data: dict[str, Any], where: str) -> Case:
+def lake_case(data: dict[str, Any], where: str) -> LakeCase:
     """Check a case about a lake; an error says where it is."""
     for name in data:
         if name not in FIELDS:
@@ -92,7 +150,7 @@ def lake_case(data: dict[str, Any], where: str) -> Case:
         world, now = world_document(data.get("world")), parse_instant(data.get("now", ""))
     except BadInput as wrong:
         raise type(wrong)(f"{label}: {wrong.what}", why=wrong.why, fix=wrong.fix) from None
-    return Case(str(data.get("name", "unnamed")), world, now, _expect(data.get("expect"), label))
+    return LakeCase(str(data.get("name", "unnamed")), world, now, _expect(data.get("expect"), label))
 
 
 def _expect(data: Any, where: str) -> dict[str, list[str]]:

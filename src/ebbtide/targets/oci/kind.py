@@ -10,7 +10,7 @@ from ebbtide.core.format import count, human_bytes, plural
 from ebbtide.core.manifest import Manifest
 from ebbtide.core.words import Words
 from ebbtide.targets.oci.words import REGISTRY as WORDS
-from ebbtide.targets.target import Option, Workspace
+from ebbtide.targets.target import Option, PolicySuite, Simulation, TargetKind, Workspace
 
 if TYPE_CHECKING:
     from ebbtide.targets.oci.purge.shop import RegistryShop
@@ -25,12 +25,13 @@ NO_RULE_MATCHED = "no rule matched"
 """A second rule of what falls under a policy for want of one, so that plans and reports count it."""
 
 
-class RegistryKind:
+class RegistryKind(TargetKind):
     """Container registries under policies."""
 
     usage = "oci://HOST[/REPO]"
     plural = "registries"
     planned_by = "its policies"
+    world = "registry"
     options = (
         Option(
             ("--running",),
@@ -80,6 +81,18 @@ class RegistryKind:
             said = "none" if alone is None else f"{count(alone.objects)} ({human_bytes(alone.bytes)})"
             lines.append(f"due only because no rule matched: {said}")
         return lines
+
+    def simulation(self) -> Simulation:
+        """Return the simulation of registry worlds."""
+        from ebbtide.targets.oci.policy_suite import RegistrySimulation
+
+        return RegistrySimulation()
+
+    def policy_suite(self) -> PolicySuite:
+        """Return the tests of policies."""
+        from ebbtide.targets.oci.policy_suite import RegistrySuite
+
+        return RegistrySuite()
 
 
 KIND = RegistryKind()

@@ -1,27 +1,121 @@
-"""Tests of image policies: a registry, a time and what is expected of its tags and manifests."""
+"""Registries written by hand: `ebb simulate registry`, and tests of image policies. Neither needs Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
+from ebbtide.core.display import Table
 from ebbtide.core.documents import nearest
 from ebbtide.core.errors import BadInput, WorldError
 from ebbtide.core.instant import parse_instant
-from ebbtide.targets.oci.lines import check_images, read_image
-from ebbtide.targets.oci.model import Decision, Image, Judgement, Running
+from ebbtide.input_files import read_document, read_text, shown_name
+from ebbtide.targets.oci.lines import check_images, plain_judgement, read_image, read_lines
+from ebbtide.targets.oci.model import OLDEST_SCAN, Decision, Image, Judgement, Running
 from ebbtide.targets.oci.oracle import judge
-from ebbtide.targets.oci.policies.document import read_policies
+from ebbtide.targets.oci.policies.document import policies_hash, read_policies
 from ebbtide.targets.oci.policies.policy import Policies
-from ebbtide.targets.oci.running import running_of
+from ebbtide.targets.oci.running import read_running, running_of
+from ebbtide.targets.target import (
+    CaseResult,
+    CheckedPolicy,
+    Option,
+    Options,
+    PolicySuite,
+    StartSpark,
+    Workspace,
+    WorldResult,
+)
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LONGEST_SCAN_AGE = 87_600
+INPUTS = (
+    Option(
+        ("--policies",),
+        "policies, assign, keep_newest and unmatched, in JSON, YAML or TOML.",
+        is_flag=False,
+        required=True,
+    ),
+    Option(("--images",), "Images, one JSON object per line; '-' reads stdin.", is_flag=False, required=True),
+    Option(
+        ("--running",),
+        "What runs: a Kubernetes pod list, a JSON list, or one image per line.",
+        is_flag=False,
+    ),
+    Option(
+        ("--oldest-scan",),
+        "Hours after which a scan is too old.",
+        is_flag=False,
+        default=str(OLDEST_SCAN / timedelta(hours=1)),
+        metavar="HOURS",
+    ),
+)
+COLUMNS = ("tag or digest", "decision", "policy", "deadline", "held by")
 FIELDS = ("name", "kind", "policies", "images", "running", "now", "expect")
 
 
+class RegistrySimulation:
+    """Lets image policies decide about images."""
+
+    help = (
+        "Decide with image policies about images written by hand: one line for each manifest, then its tags."
+    )
+    inputs = INPUTS
+
+    def run(self, given: Options, now: datetime, workspace: Workspace, spark: StartSpark) -> WorldResult:  # noqa: ARG002 - as the protocol has it
+        """Decide as of `now`."""
+        policies = read_policies(read_document(given["policies"]), shown_name(given["policies"]))
+        images = read_lines(read_text(given["images"]), shown_name(given["images"]))
+        name = given.get("running")
+        running = None if name is None else read_running(read_text(name), name)
+        judged = judge(policies, images, now, running, _scan_age(given["oldest_scan"]))
+        rows = [plain_judgement(judgement) for judgement in judged]
+        return WorldResult(
+            (Table("Judgements", COLUMNS, [_cells(row) for row in rows]),), rows, as_lines=True
+        )
+
+
+def _scan_age(text: str) -> timedelta:
+    try:
+        hours = float(text)
+    except ValueError:
+        hours = -1
+    if not 0 <= hours <= LONGEST_SCAN_AGE:
+        fix = f"use a number of hours from 0 to {LONGEST_SCAN_AGE}"
+        raise BadInput(f"--oldest-scan is {text!r}", fix=fix)
+    return timedelta(hours=hours)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    end = f":{row['tag']}" if "tag" in row else f"@{row['digest']}"
+    shown = [row[name.replace(" ", "_")] for name in COLUMNS[1:]]
+    return (row["repository"] + end, *("" if value is None else str(value) for value in shown))
+
+
+class RegistrySuite(PolicySuite):
+    """Tests of image policies."""
+
+    def case(self, data: dict[str, Any], where: str) -> RegistryCase:
+        """Check one case."""
+        return registry_case(data, where)
+
+    def run(self, spark: SparkSession | None, cases: Sequence[RegistryCase]) -> Sequence[CaseResult]:  # noqa: ARG002 - it needs none
+        """Evaluate each case."""
+        return run_cases(cases)
+
+    def check(self, document: Any) -> CheckedPolicy:
+        """Check image policies without setting them."""
+        policies = read_policies(document, "the policies")
+        count = len(policies.named)
+        return CheckedPolicy(count, count, policies_hash(policies))
+
+
 @dataclass(frozen=True)
-class Case:
+class RegistryCase:
     """One test of image policies."""
 
     name: str
@@ -32,29 +126,7 @@ class Case:
     expect: dict[str, str]
 
 
-@dataclass(frozen=True)
-class CaseResult:
-    """What came of one case; both sides hold only what the case asked about."""
-
-    name: str
-    passed: bool
-    expected: dict[str, str]
-    actual: dict[str, str]
-
-    def to_plain(self) -> dict[str, Any]:
-        """Give the public JSON form."""
-        return vars(self).copy()
-
-    def differences(self) -> list[str]:
-        """Say what is other than expected."""
-        return [
-            f"{name}: expected {expected}, actual {self.actual[name]}"
-            for name, expected in self.expected.items()
-            if expected != self.actual[name]
-        ]
-
-
-def registry_case(data: dict[str, Any], where: str) -> Case:
+def registry_case(data: dict[str, Any], where: str) -> RegistryCase:
     """Check a case about a registry; an error says where it is."""
     for name in data:
         if name not in FIELDS:
@@ -67,7 +139,7 @@ def registry_case(data: dict[str, Any], where: str) -> Case:
     images = [read_image(line, where) for line, where in zip(lines, places, strict=True)]
     check_images(zip(places, images, strict=True))
     given = data.get("running")
-    return Case(
+    return RegistryCase(
         str(data.get("name", "unnamed")),
         read_policies(data.get("policies"), f"{label}: policies"),
         tuple(images),
@@ -77,16 +149,21 @@ def registry_case(data: dict[str, Any], where: str) -> Case:
     )
 
 
-def run_cases(cases: Sequence[Case]) -> list[CaseResult]:
+def run_cases(cases: Sequence[RegistryCase]) -> list[CaseResult]:
     """Judge each case and compare it with what it expects."""
     return [_compare(case) for case in cases]
 
 
-def _compare(case: Case) -> CaseResult:
+def _compare(case: RegistryCase) -> CaseResult:
     judged = judge(case.policies, case.images, case.now, case.running)
     found = {_name(judgement): str(judgement.decision) for judgement in judged}
     actual = {name: found[name] for name in case.expect}
-    return CaseResult(case.name, case.expect == actual, case.expect, actual)
+    differences = [
+        f"{name}: expected {expected}, actual {actual[name]}"
+        for name, expected in case.expect.items()
+        if expected != actual[name]
+    ]
+    return CaseResult(case.name, not differences, case.expect, actual, differences)
 
 
 def _name(judgement: Judgement) -> str:

@@ -15,7 +15,7 @@ from ebbtide.core.words import OBJECTS, Words
 from ebbtide.targets.kinds import owned_namespaces
 from ebbtide.targets.s3.names import bucket_url
 from ebbtide.targets.s3.words import BUCKET as WORDS
-from ebbtide.targets.target import Option, Workspace
+from ebbtide.targets.target import Option, PolicySuite, Simulation, TargetKind, Workspace
 
 if TYPE_CHECKING:
     from ebbtide.storage.store import StoreSpec
@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 _EVERYTHING = "versions, markers and uploads"
 
 
-class BucketKind:
+class BucketKind(TargetKind):
     """S3 buckets under lifecycle rules."""
 
     usage = "s3://BUCKET"
     plural = "buckets"
     planned_by = "its lifecycle rules"
+    world = "bucket"
     options = (
         Option(
             ("--rules-from",),
@@ -81,6 +82,18 @@ class BucketKind:
         if "lakes" in read:
             lines.append(f"holds what belongs to {read['lakes']}")
         return lines
+
+    def simulation(self) -> Simulation:
+        """Return the simulation of bucket worlds."""
+        from ebbtide.targets.s3.policy_suite import BucketSimulation
+
+        return BucketSimulation()
+
+    def policy_suite(self) -> PolicySuite:
+        """Return the tests of policies."""
+        from ebbtide.targets.s3.policy_suite import BucketSuite
+
+        return BucketSuite()
 
 
 KIND = BucketKind()

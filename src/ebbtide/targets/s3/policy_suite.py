@@ -1,22 +1,66 @@
-"""Tests of lifecycle rules: a bucket, a time and what is expected of each version; all cases in one job."""
+"""Buckets written by hand: `ebb simulate bucket`, and tests of lifecycle rules in one Spark job."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from ebbtide.core.display import Table
 from ebbtide.core.documents import nearest
 from ebbtide.core.errors import BadInput, LifecycleError, WorldError
-from ebbtide.core.instant import parse_instant
+from ebbtide.core.instant import parse_instant, system_clock
+from ebbtide.input_files import read_text, shown_name
 from ebbtide.targets.s3.evaluation.places import Setting
-from ebbtide.targets.s3.lines import check_items, plain_verdict, read_item
+from ebbtide.targets.s3.lines import check_items, plain_verdict, read_item, read_lines
 from ebbtide.targets.s3.model import Action, Upload, Version, Versioning
-from ebbtide.targets.s3.rules.document import read_configuration
+from ebbtide.targets.s3.rules.configuration import MINIMUM_SIZE, MinimumSize
+from ebbtide.targets.s3.rules.document import configuration_hash, read_configuration
+from ebbtide.targets.s3.rules.warnings import configuration_warnings
+from ebbtide.targets.s3.rules_file import read_rules_file
 from ebbtide.targets.s3.simulation import simulate
+from ebbtide.targets.target import (
+    CaseResult,
+    CheckedPolicy,
+    Option,
+    Options,
+    PolicySuite,
+    StartSpark,
+    Workspace,
+    WorldResult,
+    needed,
+)
 
+INPUTS = (
+    Option(
+        ("--rules",),
+        "A LifecycleConfiguration in JSON, XML, YAML or TOML.",
+        is_flag=False,
+        required=True,
+    ),
+    Option(
+        ("--versions",),
+        "Versions and uploads, one JSON object per line; '-' reads stdin.",
+        is_flag=False,
+        required=True,
+    ),
+    Option(
+        ("--versioning",),
+        "Whether the bucket keeps versions.",
+        is_flag=False,
+        choices=tuple(str(one) for one in Versioning),
+        default=str(Versioning.ENABLED),
+    ),
+    Option(
+        ("--minimum-size",),
+        f"{MINIMUM_SIZE}, which XML cannot say: {' or '.join(MinimumSize)}.",
+        is_flag=False,
+    ),
+)
+COLUMNS = ("key", "version or upload", "action", "storage class", "rule", "due", "held by")
 FIELDS = ("name", "kind", "rules", "versioning", "now", "minimum_size", "versions", "expect")
 EXPECTED = ("action", "storage_class", "rule_id", "due", "held_by")
 
@@ -24,8 +68,51 @@ Expectation = dict[str, Any] | None
 """What is expected of one line; None if nobody asks."""
 
 
+class BucketSimulation:
+    """Lets lifecycle rules decide about versions."""
+
+    help = "Decide with lifecycle rules about versions written by hand: one line for each, in order."
+    inputs = INPUTS
+
+    def run(self, given: Options, now: datetime, workspace: Workspace, spark: StartSpark) -> WorldResult:
+        """Decide as of `now`."""
+        locations = workspace.settings.bucket.locations
+        configuration = read_rules_file(given["rules"], locations, given.get("minimum_size"))
+        setting = Setting(configuration, now, Versioning(given["versioning"]))
+        items = read_lines(read_text(given["versions"]), shown_name(given["versions"]))
+        with spark() as session:
+            (verdicts,) = simulate(session, [(setting, items)])
+        rows = [plain_verdict(item, verdict) for item, verdict in zip(items, verdicts, strict=True)]
+        return WorldResult((Table("Verdicts", COLUMNS, [_cells(row) for row in rows]),), rows, as_lines=True)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    shown = ["" if row[name] is None else str(row[name]) for name in EXPECTED]
+    return (str(row["key"]), str(row.get("version_id") or row.get("upload_id")), *shown)
+
+
+class BucketSuite(PolicySuite):
+    """Tests of lifecycle rules."""
+
+    needs_spark = True
+
+    def case(self, data: dict[str, Any], where: str) -> BucketCase:
+        """Check one case."""
+        return bucket_case(data, where)
+
+    def run(self, spark: SparkSession | None, cases: Sequence[BucketCase]) -> Sequence[CaseResult]:
+        """Evaluate all cases in one Spark job."""
+        return run_cases(needed(spark), cases)
+
+    def check(self, document: Any) -> CheckedPolicy:
+        """Check a lifecycle configuration without setting it."""
+        found = read_configuration(document)
+        warnings = configuration_warnings(found, now=system_clock())
+        return CheckedPolicy(len(found.rules), len(found.enabled), configuration_hash(found), warnings)
+
+
 @dataclass(frozen=True)
-class Case:
+class BucketCase:
     """One test of lifecycle rules; rules that S3 refuses make no setting, and the test fails by that."""
 
     name: str
@@ -35,37 +122,19 @@ class Case:
     expect: tuple[Expectation, ...]
 
 
-@dataclass(frozen=True)
-class CaseResult:
-    """What came of one case; both sides hold only what the case asked about."""
-
-    name: str
-    passed: bool
-    expected: list[Expectation]
-    actual: list[Expectation]
-    refused: str = ""
-
-    def to_plain(self) -> dict[str, Any]:
-        """Give the public JSON form."""
-        plain = {name: value for name, value in vars(self).items() if name != "refused"}
-        return plain | ({"refused": self.refused} if self.refused else {})
-
-    def differences(self) -> list[str]:
-        """Say what is other than expected."""
-        if self.refused:
-            return [f"S3 refuses these rules: {self.refused}"]
-        return [
-            f"line {number}: expected {_words(expected)}, actual {_words(actual)}"
-            for number, (expected, actual) in enumerate(zip(self.expected, self.actual, strict=True), 1)
-            if expected != actual
-        ]
+def _differences(expected: Sequence[Expectation], actual: Sequence[Expectation]) -> list[str]:
+    return [
+        f"line {number}: expected {_words(wanted)}, actual {_words(found)}"
+        for number, (wanted, found) in enumerate(zip(expected, actual, strict=True), 1)
+        if wanted != found
+    ]
 
 
 def _words(values: Expectation) -> str:
     return ", ".join(f"{name} {value}" for name, value in (values or {}).items())
 
 
-def bucket_case(data: dict[str, Any], where: str) -> Case:
+def bucket_case(data: dict[str, Any], where: str) -> BucketCase:
     """Check a case about a bucket; an error says where it is."""
     for name in data:
         if name not in FIELDS:
@@ -78,20 +147,24 @@ def bucket_case(data: dict[str, Any], where: str) -> Case:
     check_items(items, label)
     setting, refused = _setting(data, label)
     expect = _expect(data.get("expect"), len(items), label)
-    return Case(str(data.get("name", "unnamed")), setting, refused, tuple(items), expect)
+    return BucketCase(str(data.get("name", "unnamed")), setting, refused, tuple(items), expect)
 
 
-def run_cases(spark: SparkSession, cases: Sequence[Case]) -> list[CaseResult]:
+def run_cases(spark: SparkSession, cases: Sequence[BucketCase]) -> list[CaseResult]:
     """Judge all cases at once and compare each with what it expects."""
     judged = iter(simulate(spark, [(case.setting, case.items) for case in cases if case.setting]))
     results = []
     for case in cases:
         if case.setting is None:
-            results.append(CaseResult(case.name, False, list(case.expect), [], case.refused))
+            said = (f"S3 refuses these rules: {case.refused}",)
+            results.append(CaseResult(case.name, False, list(case.expect), [], said, case.refused))
             continue
         rows = [plain_verdict(*pair) for pair in zip(case.items, next(judged), strict=True)]
         actual = [_asked(expected, row) for expected, row in zip(case.expect, rows, strict=True)]
-        results.append(CaseResult(case.name, list(case.expect) == actual, list(case.expect), actual))
+        expected = list(case.expect)
+        results.append(
+            CaseResult(case.name, expected == actual, expected, actual, _differences(expected, actual))
+        )
     return results
 
 
