@@ -1,1 +1,1 @@
-"""What a run did, as one self-contained HTML page."""
+"""The report of a run as one self-contained HTML page."""

@@ -1,11 +1,12 @@
-"""The page: everything a run has to say, as one HTML file that needs nothing but itself."""
+"""The page: a run as one HTML file that needs no other file."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
@@ -15,23 +16,62 @@ from ebbtide import __version__
 from ebbtide.core.format import count, moment, numbers, plural, printable
 from ebbtide.core.manifest import Manifest, Tally
 from ebbtide.core.words import Words
-from ebbtide.report.bars import due_charts, held_chart
-from ebbtide.report.figures import figures, tide
-from ebbtide.report.names import Name, name
-from ebbtide.report.provenance import provenance
-from ebbtide.report.results import results
-from ebbtide.report.samples import Row, decision_row, example_path, trouble_row
-from ebbtide.report.story import headline, next_steps
+from ebbtide.report.charts import due_charts, figures, held_chart, tide
+from ebbtide.report.results import headline, next_steps, results
+from ebbtide.report.samples import Name, Row, decision_row, example_path, name, trouble_row
 from ebbtide.state.runs import RunState
 from ebbtide.targets.kinds import words_of
 
+Event = tuple[datetime, str, str]
+"""When, who, what."""
+_MACHINE = re.compile(r" \((Ebbtide \S+) on (.+)\)$")
+_ENDS = (f"-> {RunState.SUCCEEDED}", f"-> {RunState.FAILED}")
+
+
+def provenance(events: Sequence[Event]) -> list[tuple[str, str]]:
+    """Return who made the plan and who applied it, on which machine, and how long each took."""
+    began = [event for event in events if event[2].startswith("planning ") and " began" in event[2]]
+    planned = [event for event in events if f"-> {RunState.PLANNED}" in event[2]]
+    applying = [event for event in events if f"-> {RunState.APPLYING}" in event[2]]
+    ended = [event for event in events if any(end in event[2] for end in _ENDS)]
+    found = [("Planned by", _told(began[0], planned))] if began else []
+    if applying:
+        # An apply may have been interrupted and continued by another user on another machine.
+        found.append(("Applied by", _told((applying[0][0], *applying[-1][1:]), ended)))
+    return found
+
+
+def duration(span: timedelta) -> str:
+    """
+    Format how long something took.
+
+    >>> duration(timedelta(seconds=3.2)), duration(timedelta(minutes=61, seconds=5))
+    ('3 s', '1 h 1 min')
+    """
+    seconds = max(0, round(span.total_seconds()))
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes, seconds = divmod(seconds, 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def _told(began: Event, ended: Sequence[Event]) -> str:
+    at, who, what = began
+    machine = _MACHINE.search(what)
+    where = f" on {machine[2]} with {machine[1]}" if machine else ""
+    took = f", in {duration(ended[-1][0] - at)}" if ended and ended[-1][0] >= at else ""
+    return printable(f"{who}{where}{took}")
+
+
 _LONG_POLICY = 60
-"""A policy of more lines stands folded."""
+"""A policy with more lines is folded."""
 
 
 @dataclass(frozen=True)
 class ReportData:
-    """What a page is made from: a frozen plan, and what the ledger and the tables know of its run."""
+    """The data of a page: a frozen plan, and the state, outcomes and samples of its run."""
 
     manifest: Manifest
     state: str
@@ -43,7 +83,7 @@ class ReportData:
 
 
 def render(data: ReportData) -> str:
-    """Make the page; every name in it is escaped, for keys and branches are named by strangers."""
+    """Return the HTML; every name in it is escaped, because users choose keys and branches."""
     with numbers(plain=False):
         return _templates().get_template("page.html.j2").render(_view(data))
 
@@ -107,12 +147,12 @@ def _facts(data: ReportData, words: Words) -> list[tuple[str, Name]]:
         ("Plan made", name(moment(manifest.made_at))),
         *((term, name(text)) for term, text in provenance(data.events)),
     ]
-    # A bucket is its own namespace.
+    # Only repositories have a namespace apart from their URL.
     return [*facts, ("Namespace", name(manifest.namespace))] if words.has_branches else facts
 
 
 def _failure(data: ReportData) -> str:
-    """Give the ledger's last word on a run that failed."""
+    """Return the last error of a run that failed."""
     if data.state != RunState.FAILED:
         return ""
     said = [what for _, _, what in data.events if "failed" in what]

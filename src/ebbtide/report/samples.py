@@ -1,15 +1,51 @@
-"""Sample rows of the decision and outcome tables, made ready to be shown."""
+"""
+Names and sample rows of a plan, ready to be shown.
+
+Keys, branches and rules are named by users, may be long, and may try to deceive, so every one becomes a
+:class:`Name` that is safe to show.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
 
 from ebbtide.core.decision import Decision
-from ebbtide.core.format import human_bytes, moment
-from ebbtide.report.names import Name, name, names
+from ebbtide.core.format import human_bytes, moment, printable, shorten
+
+LONGEST = 96
+"""A longer name is cut in its middle; the page can unfold it."""
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name as it is shown, and in full."""
+
+    short: str
+    full: str
+
+    @property
+    def is_cut(self) -> bool:
+        """Return True if the name is cut, so that the page must offer it in full."""
+        return self.short != self.full
+
+
+def name(value: object, *, absent: str = "(none)", longest: int = LONGEST) -> Name:
+    """Make a name from any value."""
+    full = printable(str(value)) if value is not None and str(value) else absent
+    return Name(shorten(full, longest), full)
+
+
+def names(value: object) -> tuple[Name, ...]:
+    """Make names from a list column of Arrow or Spark; null has none."""
+    if value is None:
+        return ()
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return (name(value),)
+    return tuple(name(one) for one in value)
+
 
 Row = Mapping[str, object]
 """A row with the column names of DECISIONS or OUTCOMES."""
@@ -17,7 +53,7 @@ Row = Mapping[str, object]
 
 @dataclass(frozen=True)
 class DecisionRow:
-    """What a plan says of one object; one that is held has a reason."""
+    """The decision about one item; a held item has a reason."""
 
     path: Name
     more_paths: tuple[Name, ...]
@@ -31,7 +67,7 @@ class DecisionRow:
 
 @dataclass(frozen=True)
 class TroubleRow:
-    """An object that should be gone and is not."""
+    """An item that should be gone and is not."""
 
     address: Name
     outcome: Name
@@ -70,7 +106,7 @@ def trouble_row(row: Row) -> TroubleRow:
 
 
 def _place(row: Row) -> Name:
-    """Name where an object is; in a bucket its key says that, so what is done with which version."""
+    """Return the address of an object, or for a bucket the action and the version."""
     task = row.get("task")
     if not isinstance(task, Mapping):
         return name(row.get("address"))

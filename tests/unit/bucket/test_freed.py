@@ -8,9 +8,8 @@ from ebbtide.core.decision import Outcome
 from ebbtide.core.manifest import Summary, Tally
 from ebbtide.engine.actor import Attempt, DeleteOptions
 from ebbtide.engine.apply import Applied
-from ebbtide.report.figures import figures
-from ebbtide.report.results import results
-from ebbtide.report.story import headline
+from ebbtide.report.charts import figures
+from ebbtide.report.results import headline, results
 from ebbtide.storage.store import DeleteResult, StoreSpec
 from ebbtide.targets.s3.actions.deleter import BucketDeleter
 from ebbtide.targets.s3.actions.planned import Planned

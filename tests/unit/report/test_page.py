@@ -24,7 +24,7 @@ from tests.unit.report.sample_run import (
 
 from ebbtide.core.manifest import Summary, Tally
 from ebbtide.core.words import Words
-from ebbtide.report.bars import due_charts
+from ebbtide.report.charts import due_charts
 from ebbtide.report.page import ReportData, render
 from ebbtide.state.runs import RunState
 
