@@ -15,14 +15,14 @@ LISTING = ("tests/unit/registry_purge/test_removed.py",)
 SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "a foreign tag in the bin is removed",
-        "targets/oci/recycling/foreign.py",
+        "targets/oci/bin/contents.py",
         "    return is_manifest_tag(tag) and tag == manifest_tag(digest)\n",
         "    return is_manifest_tag(tag)\n",
         FOREIGN,
     ),
     (
         "what a foreign tag of the bin needs is removed",
-        "targets/oci/recycling/discarding.py",
+        "targets/oci/bin/contents.py",
         "            if digest not in foreign.digests:\n",
         "            if True:\n",
         FOREIGN,
@@ -36,9 +36,9 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a restored image is not assigned its policy again",
-        "cli/image_recycle.py",
-        "        dates = reassigned(place.shop, done, current_user())\n",
-        "        dates = {}\n",
+        "targets/oci/bin/image_bin.py",
+        "            dates = reassigned(self.shop, done, current_user())\n",
+        "            dates = {}\n",
         RESTORES,
     ),
     (
@@ -106,7 +106,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "the marker is emptied with the bin",
-        "targets/oci/recycling/discarding.py",
+        "targets/oci/bin/contents.py",
         "            if own and manifest.digest not in foreign.digests:\n",
         "            if True:\n",
         MARKER,

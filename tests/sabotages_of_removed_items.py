@@ -41,7 +41,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a restored item is not held",
-        "engine/restoring.py",
+        "engine/restore.py",
         "return days_after(now, days) if days else None",
         "return None",
         RESTORES,
@@ -88,7 +88,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "another version of the key is held in place of the restored one",
-        "targets/s3/restored.py",
+        "targets/s3/bin.py",
         'f.try_element_at("_holds", name) for name in (f.col("version_id"), f.lit(_ANY))',
         'f.try_element_at("_holds", name) for name in (f.lit(_ANY), f.lit(_ANY))',
         ON_SPARK,

@@ -107,7 +107,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a restore goes by a restored ledger",
-        "engine/restoring.py",
+        "engine/restore.py",
         "        check_newest_run(self.root, self.ledger)\n",
         "        pass\n",
         ("tests/unit/engine/test_restoring.py",),

@@ -23,9 +23,9 @@ from ebbtide.cli.main import run
 from ebbtide.cli.state import State
 from ebbtide.core.errors import Busy
 from ebbtide.state.locks import target_lock
+from ebbtide.targets.oci.bin.entry import MARKER_REPOSITORY
 from ebbtide.targets.oci.client.opening import open_registry
 from ebbtide.targets.oci.marker import read_marker
-from ebbtide.targets.oci.recycling.naming import MARKER_REPOSITORY
 
 __all__ = ["spark_ebb"]
 

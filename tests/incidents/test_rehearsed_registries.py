@@ -10,11 +10,11 @@ from tests.services.image_kit import push_image
 
 from ebbtide.cli.main import run
 from ebbtide.targets.oci.base import Manifest
+from ebbtide.targets.oci.bin.entry import MARKER_REPOSITORY
 from ebbtide.targets.oci.client.opening import open_registry
 from ebbtide.targets.oci.documents import OCI_MANIFEST
 from ebbtide.targets.oci.marker import PREFIX, TAG
 from ebbtide.targets.oci.names import digest_of
-from ebbtide.targets.oci.recycling.naming import MARKER_REPOSITORY
 
 KINDS = {"real": [], "rehearsal": ["--rehearsal"]}
 

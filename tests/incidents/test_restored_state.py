@@ -31,7 +31,7 @@ from ebbtide.engine.interruption import abandon_leftovers
 from ebbtide.engine.layout import run_folder
 from ebbtide.engine.newest_run import FILE, accept_restored, begin_run, check_newest_run
 from ebbtide.engine.plan import PlanOptions, plan
-from ebbtide.engine.restoring import check_none_interrupted
+from ebbtide.engine.restore import check_none_interrupted
 from ebbtide.state.runs import Ledger, RunState
 
 DAY = timedelta(days=1)

@@ -12,15 +12,16 @@ from tests.services.seaweed import fresh_bucket
 from ebbtide.core.errors import BadInput, StalePlan
 from ebbtide.core.instant import system_clock
 from ebbtide.engine.apply import ApplyOptions
+from ebbtide.engine.bin import RestoreChoice
 from ebbtide.engine.layout import run_folder
 from ebbtide.engine.plan import PlanOptions
 from ebbtide.engine.reading import stream_decisions
-from ebbtide.engine.restoring import RestoreChoice
+from ebbtide.engine.restore import restore
 from ebbtide.state.runs import Ledger
 from ebbtide.storage.store import StoreSpec, open_store
+from ebbtide.targets.s3.bin import BucketBin, bucket_bin
 from ebbtide.targets.s3.bin_place import BIN_ROOT
 from ebbtide.targets.s3.model import Hold, Versioning
-from ebbtide.targets.s3.restoring import bucket_bin, restore_bucket
 from ebbtide.targets.s3.rulebook import BucketRules
 from ebbtide.targets.s3.rules.document import read_configuration
 from ebbtide.targets.s3.shop import BucketShop
@@ -125,7 +126,7 @@ def test_what_expired_comes_back_and_the_bin_is_out_of_every_rules_reach(scene):
     empty = scene.plan()
     scene.store.write(KEYS[0], b"newer")
     choice = RestoreChoice(manifest.recycling.folder)
-    done = restore_bucket(scene.shop, choice)
+    done = restore(BucketBin(scene.shop), choice)
     with pytest.raises(StalePlan):
         scene.apply(empty)
     held = held_because_restored(scene)
@@ -151,7 +152,7 @@ def test_an_object_that_was_written_again_is_left_alone_and_suspended_versions_h
     manifest = scene.plan()
     scene.store.write(KEYS[1], b"rewritten")
     applied = scene.apply(manifest)
-    restore_bucket(scene.shop, RestoreChoice(items=(KEYS[0],)))
+    restore(BucketBin(scene.shop), RestoreChoice(items=(KEYS[0],)))
     scene.version("Suspended")
     with pytest.raises(BadInput, match="is suspended"):
         scene.plan()
@@ -183,7 +184,7 @@ def test_versions_that_were_deleted_and_objects_that_were_hidden_come_back(scene
     hidden = [key for key in scene.listing() if not key.startswith(BIN_ROOT)]
     # By the clock of the run the markers are as old as all else, so what they hide is due, and only that.
     again = {row["address"] for row in stream_decisions(run_folder(scene.shop.root, scene.plan().run_id))}
-    done = restore_bucket(scene.shop, RestoreChoice(manifest.recycling.folder))
+    done = restore(BucketBin(scene.shop), RestoreChoice(manifest.recycling.folder))
     held = held_because_restored(scene)
     current = {
         (row["Key"], row["VersionId"])

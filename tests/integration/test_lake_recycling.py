@@ -15,15 +15,16 @@ from tests.services.seaweed import S3Server, fresh_bucket
 from ebbtide.core.decision import HoldReason
 from ebbtide.core.errors import BreakerTripped, ObjectGone, SafetyStop, StalePlan
 from ebbtide.core.manifest import Manifest, Tally
+from ebbtide.engine.bin import RestoreChoice
 from ebbtide.engine.layers import TOUCHED, layers_in
 from ebbtide.engine.plan import PlanOptions
 from ebbtide.engine.reading import stream_decisions
 from ebbtide.engine.removed_table import RemovedTable
-from ebbtide.engine.restoring import RestoreChoice, Restored
+from ebbtide.engine.restore import Restored
+from ebbtide.engine.restore import restore as restore_items
 from ebbtide.state.runs import RunState
+from ebbtide.targets.lake.bin import BIN_ROOT, LakeBin, lake_bin
 from ebbtide.targets.lake.burials import RunGraveyard
-from ebbtide.targets.lake.recycling import BIN_ROOT, lake_bin
-from ebbtide.targets.lake.restoring import restore_lake
 from ebbtide.targets.lake.rulebook import SweepRules, stored_rulebook
 
 pytestmark = pytest.mark.spark
@@ -71,7 +72,9 @@ def _raise(broken: Exception) -> None:
 def restore(lake: Lake, manifest: Manifest, *items: str) -> Restored:
     """Bring back what a run set aside, or some of it, and hold nothing: these tests plan again at once."""
     assert manifest.recycling
-    return restore_lake(lake.shop, REPOSITORY, RestoreChoice(manifest.recycling.folder, items, days=0))
+    return restore_items(
+        LakeBin(lake.shop, REPOSITORY), RestoreChoice(manifest.recycling.folder, items, days=0)
+    )
 
 
 def plan_all(lake: Lake, *, full: bool = False) -> Manifest:
@@ -230,7 +233,7 @@ def test_a_restored_item_is_held_and_cycles_do_not_make_plans_larger(lake):
     manifest = lake.plan()
     lake.apply(manifest)
     assert manifest.recycling
-    done = restore_lake(lake.shop, REPOSITORY, RestoreChoice(manifest.recycling.folder))
+    done = restore_items(LakeBin(lake.shop, REPOSITORY), RestoreChoice(manifest.recycling.folder))
     until = lake.clock() + timedelta(days=DAYS)
     held = lake.plan()
     sweep = stored_rulebook(lake.catalog, REPOSITORY, lifecycle=True, uncommitted=SweepRules())

@@ -14,13 +14,11 @@ from tests.services.registry import RegistryServer, registry_server, skopeo
 
 from ebbtide.core.errors import MetadataError, NotFound, Unsupported
 from ebbtide.targets.oci.base import Registry, RegistrySpec
+from ebbtide.targets.oci.bin.contents import discard, discard_each, entries, read_entry
+from ebbtide.targets.oci.bin.moves import restore, set_aside
 from ebbtide.targets.oci.client.opening import open_registry
 from ebbtide.targets.oci.documents import OCI_MANIFEST
 from ebbtide.targets.oci.names import digest_of
-from ebbtide.targets.oci.recycling.discarding import discard, discard_each
-from ebbtide.targets.oci.recycling.listing import entries, read_entry
-from ebbtide.targets.oci.recycling.restoring import restore
-from ebbtide.targets.oci.recycling.setting_aside import set_aside
 
 Folder = dict[str, str]
 

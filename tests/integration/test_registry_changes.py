@@ -11,7 +11,7 @@ from tests.services.ebb import ebb
 from tests.services.image_kit import push_image, push_index
 from tests.services.image_place import ALL, APP, FIRST, LATER, ImagePlace
 
-from ebbtide.targets.oci.recycling.listing import entries
+from ebbtide.targets.oci.bin.contents import entries
 
 __all__ = ["ebb"]
 

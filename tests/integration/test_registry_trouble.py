@@ -13,8 +13,8 @@ from tests.services.image_kit import fresh_repository, push_image
 from tests.services.image_place import adopt
 
 from ebbtide.targets.oci.base import RegistrySpec
+from ebbtide.targets.oci.bin.contents import entries
 from ebbtide.targets.oci.client.opening import open_registry
-from ebbtide.targets.oci.recycling.listing import entries
 
 __all__ = ["ebb"]
 

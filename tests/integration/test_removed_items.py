@@ -11,7 +11,7 @@ from tests.services.outcomes import FIRST, Happened, make_desk
 from ebbtide.core.decision import RESTORE, HoldReason, Outcome
 from ebbtide.engine.tables.contracts import STANDINGS
 from ebbtide.engine.tables.digest import address_hash
-from ebbtide.targets.s3.restored import restored_until, restored_versions, with_restored
+from ebbtide.targets.s3.bin import restored_until, restored_versions, with_restored
 
 pytestmark = pytest.mark.spark
 

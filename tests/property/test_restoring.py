@@ -11,9 +11,9 @@ from tests.machine.records import decided
 from tests.services.lake import REPOSITORY, Lake, make_lake, open_lake
 
 from ebbtide.core.manifest import Manifest
-from ebbtide.engine.restoring import RestoreChoice
-from ebbtide.targets.lake.recycling import lake_bin
-from ebbtide.targets.lake.restoring import restore_lake
+from ebbtide.engine.bin import RestoreChoice
+from ebbtide.engine.restore import restore
+from ebbtide.targets.lake.bin import LakeBin, lake_bin
 from ebbtide.targets.lake.rulebook import Rulebook, SweepRules, stored_rulebook
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
@@ -52,7 +52,7 @@ def restore_some(lake: Lake, chance: random.Random) -> int:
     items = [item.address for item in contents.items(label)]
     some = tuple(chance.sample(items, chance.randint(0, len(items))))
     # A stranger does not know what is held because it was restored.
-    return restore_lake(lake.shop, REPOSITORY, RestoreChoice(label.folder, some, days=0)).back.objects
+    return restore(LakeBin(lake.shop, REPOSITORY), RestoreChoice(label.folder, some, days=0)).back.objects
 
 
 def rows_of(lake: Lake, manifest: Manifest) -> dict[str, dict[str, Any]]:

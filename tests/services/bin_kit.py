@@ -10,10 +10,10 @@ from tests.services.image_kit import Pushed, push_image, push_index, push_signat
 
 from ebbtide.core.errors import NotFound
 from ebbtide.targets.oci.base import Registry
+from ebbtide.targets.oci.bin.entry import BinEntry, KeptTag
+from ebbtide.targets.oci.bin.image_copy import Closure, closure_of, removal_order
+from ebbtide.targets.oci.bin.moves import set_aside
 from ebbtide.targets.oci.documents import read_content
-from ebbtide.targets.oci.recycling.closure import Closure, closure_of, removal_order
-from ebbtide.targets.oci.recycling.entry import BinEntry, KeptTag
-from ebbtide.targets.oci.recycling.setting_aside import set_aside
 
 DAY = timedelta(days=1)
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)

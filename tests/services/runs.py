@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from ebbtide.core.manifest import Manifest
 from ebbtide.engine.apply import Applied, ApplyOptions, apply, check
+from ebbtide.engine.bin_expiry import ExpiredItems
 from ebbtide.engine.plan import PlanOptions, plan
 from ebbtide.targets.lake.catalog.model import DeletedRepository
 from ebbtide.targets.lake.collector import RepositoryCollector
@@ -20,7 +21,7 @@ from ebbtide.targets.s3.collector import BucketCollector
 from ebbtide.targets.s3.shop import BucketShop
 from ebbtide.targets.s3.sources import Sourced
 from ebbtide.targets.s3.target import BucketTarget
-from ebbtide.targets.target import Target
+from ebbtide.targets.target import Target, bin_of
 
 
 def plan_lake(
@@ -71,7 +72,7 @@ def plan_bucket(
 def plan_bin(spark: SparkSession, target: Target, *, options: PlanOptions) -> Manifest:
     """Plan a run on the recycle bin of a target, at the clock's time."""
     now = target.context.clock()
-    return plan(spark, target.context, target.bin_collector(), now=now, options=options)
+    return plan(spark, target.context, ExpiredItems(bin_of(target)), now=now, options=options)
 
 
 def plan_lake_bin(spark: SparkSession, shop: Workshop, repository: str, *, options: PlanOptions) -> Manifest:

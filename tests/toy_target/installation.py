@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from pyspark import cloudpickle
 
-from ebbtide.cli import explain, plan
+from ebbtide.cli import explain, plan, recycle
 from ebbtide.targets import kinds
 
 PROJECT = Path(__file__).parent / "ebbtide-files"
 GROUP = kinds.GROUP
-WITHOUT_TOY = (explain, plan)
+WITHOUT_TOY = (explain, plan, recycle)
 """Commands whose help names all kinds; they are imported first, so that other tests do not see the toy."""
 
 

@@ -47,8 +47,8 @@ def inbox(ebb, tmp_path):
 
 
 def test_it_is_small():
-    """The whole package has at most 200 lines that are not blank."""
-    lines = [line for file in PROJECT.rglob("*.py") for line in file.read_text().splitlines() if line.strip()]
+    """The whole package has at most 200 lines."""
+    lines = [line for file in PROJECT.rglob("*.py") for line in file.read_text().splitlines()]
 
     assert len(lines) <= MOST_LINES
 
@@ -107,19 +107,21 @@ def test_plan_show_explain_apply_report_runs(ebb, inbox):
 @pytest.mark.spark
 def test_the_bin(ebb, inbox):
     """What a run sets aside lies in the bin for its days, then a plan for the bin deletes it."""
-    from ebbtide.cli.state import State  # noqa: PLC0415 (ebb recycle set does not know other targets yet)
-
-    state = State()
-    state.ledger.set_recycling("files:inbox", state.target("files:inbox").identity.uid, 7)
-    state.close()
+    said, _ = ebb("recycle", "set", "files:inbox", "--days", "7")
     ebb("plan", "files:inbox", now=TODAY)
     applied = ebb.json("apply", "latest", "--yes", now=TODAY)
+    listed = ebb.json("recycle", "ls", "files:inbox")
+    items = ebb.lines("recycle", "ls", "files:inbox", "--items")
     early = ebb.json("plan", "files:inbox", "--bin", now=TODAY)
-    kept = [file for file in (inbox / ".ebbtide-bin").rglob("items/a/*") if file.is_file()]
 
+    assert "set aside for 7 days" in said
     assert (2, 0) == (applied["set_aside"]["objects"], applied["freed"]["objects"])
-    assert {"new"} == files(inbox)
-    assert (["1", "2"], 0) == (sorted(file.name for file in kept), early["summary"]["due"]["objects"])
+    assert ({"new"}, 0) == (files(inbox), early["summary"]["due"]["objects"])
+    assert (7, [(1, 2)]) == (
+        listed["recycle_days"],
+        [(one["run"], one["objects"]) for one in listed["runs"]],
+    )
+    assert ["a/1", "a/2"] == [one["address"] for one in items]
 
     ebb("plan", "files:inbox", "--bin", now=WEEK_LATER)
     emptied = ebb.json("apply", "latest", "--yes", "--override-breaker", now=WEEK_LATER)
@@ -128,36 +130,27 @@ def test_the_bin(ebb, inbox):
     assert not [file for file in (inbox / ".ebbtide-bin").rglob("*") if file.is_file()]
 
 
-CASE = {
-    "kind": "files",
-    "name": "30 days",
-    "days": 30,
-    "files": {"old": OLD, "new": NEW},
-    "now": TODAY,
-    "expect": {"due": ["old"]},
-}
+@pytest.mark.spark
+def test_restore(ebb, inbox):
+    """A restored file is back with its bytes and held; plans from before are stale, and its hold ends."""
+    ebb("recycle", "set", "files:inbox", "--days", "7")
+    ebb("plan", "files:inbox", now=TODAY)
+    ebb("apply", "1", "--yes", now=TODAY)
+    write(inbox / "b", OLD)
+    ebb("plan", "files:inbox", now=TODAY)
+    ebb("restore", "1", "a/1", "--to", "out", now=TODAY)
+    restored, _ = ebb("restore", "1", "a/1", now=TODAY)
+    _, again = ebb("restore", "files:inbox", "a/1", now=TODAY, code=4)
+    ebb("apply", "2", "--yes", now=TODAY, code=3)
 
-
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        ({}, 0),
-        ({"expect": {"due": []}}, 1),
-        ({"days": 0}, 2),
-        ({"files": {"old": "yesterday"}}, 2),
-        ({"kind": "folder"}, 2),
-    ],
-)
-def test_policy_suites(ebb, inbox, change, code):
-    """`ebb policy test` evaluates the cases of the toy and needs no Spark; a wrong case is bad input."""
-    (ebb.folder / "suite.json").write_text(json.dumps([CASE | change]))
-    said, wrong = ebb("policy", "test", "suite.json", "--json", code=code)
-
-    if code == 2:
-        assert "suite.json: case 0" in wrong
-    else:
-        (result,) = json.loads(said)
-        assert (code == 0, ["old"]) == (result["passed"], result["actual"])
+    assert "restored 1 object" in restored
+    assert "held until 2026-02-22" in restored
+    assert "already restored by run 3" in again
+    assert ({"a/1", "b", "new"}, "text") == (files(inbox), (ebb.folder / "out/a/1").read_text())
+    assert "held" == ebb.json("explain", "files:inbox", "a/1", now=TODAY)["decision"]
+    assert 1 == ebb.json("plan", "files:inbox", now=TODAY)["summary"]["due"]["objects"]
+    assert "due" == ebb.json("explain", "files:inbox", "a/1", now=WEEK_LATER)["decision"]
+    assert 2 == ebb.json("plan", "files:inbox", now=WEEK_LATER)["summary"]["due"]["objects"]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from ebbtide.core.errors import BadInput, NotFound, SafetyStop
 from ebbtide.core.format import count, plural
 from ebbtide.core.manifest import Manifest
 from ebbtide.engine.apply import Applied
+from ebbtide.engine.bin_expiry import ExpiredItems
 from ebbtide.engine.layout import run_folder, scratch_folder
 from ebbtide.engine.reading import stream_decisions
 from ebbtide.engine.spark.failures import own_errors
@@ -94,7 +95,7 @@ def plan_wanted(
 
 def plan_image_bin(state: State, target: str, master: str | None) -> Manifest:
     """Plan what has expired in the bin of a registry."""
-    return run_plan(state, state.registry(target).bin_collector(), master, state.clock())
+    return run_plan(state, ExpiredItems(state.registry(target).bin()), master, state.clock())
 
 
 @app.command()

@@ -31,12 +31,13 @@ from ebbtide.core.format import count, human_bytes, percent, plural
 from ebbtide.core.instant import format_instant, format_second
 from ebbtide.core.manifest import Manifest, Tally
 from ebbtide.core.words import Words
+from ebbtide.engine.bin_expiry import ExpiredItems
 from ebbtide.engine.layout import run_folder
 from ebbtide.engine.reading import Row, sample_decisions, stream_decisions
 from ebbtide.engine.row_order import in_order
 from ebbtide.state.runs import RunState
 from ebbtide.targets.kinds import check_options, kind_of, words_of
-from ebbtide.targets.target import Options
+from ebbtide.targets.target import Options, bin_of
 
 MOST_LINES = 12
 SOMETHING_IS_DUE = 2
@@ -100,7 +101,7 @@ def make(
         )
     opened = state.target(target)
     if bin_alone:
-        manifest = run_plan(state, opened.bin_collector(), master, moment)
+        manifest = run_plan(state, ExpiredItems(bin_of(opened)), master, moment)
     else:
         manifest = plan_or_ask(
             state,

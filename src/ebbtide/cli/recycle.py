@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from ebbtide.cli.apply import run_apply, show_applied
-from ebbtide.cli.console import AsJson, Master, print_json, safe, say, table
-from ebbtide.cli.image_recycle import empty as empty_image_bin
-from ebbtide.cli.image_recycle import list_bin as list_image_bin
-from ebbtide.cli.pipeline import run_plan
-from ebbtide.cli.state import State, is_bucket, is_registry, lake_target
-from ebbtide.core.errors import BadInput, EbbtideError, MetadataError
-from ebbtide.core.format import count, human_bytes, plural
+from ebbtide.cli.console import AsJson, Master, print_json, safe, say
+from ebbtide.cli.pipeline import run_plan, show_table
+from ebbtide.cli.state import State
+from ebbtide.cli.target_options import target_help
+from ebbtide.core.errors import BadInput, EbbtideError, PartlyApplied
+from ebbtide.core.format import human_bytes, plural
 from ebbtide.core.instant import format_second
-from ebbtide.core.manifest import Manifest, Tally
-from ebbtide.core.recycling import Label
-from ebbtide.engine.bins import Bin
-from ebbtide.storage.s3_bucket import open_bucket
-from ebbtide.targets.lake.recycling import lake_bin
-from ebbtide.targets.s3.collector import no_bin_when_suspended
-from ebbtide.targets.s3.model import Versioning
-from ebbtide.targets.s3.restoring import bucket_bin
+from ebbtide.engine.bin import Confirm, Emptied, RecycleBin
+from ebbtide.engine.bin_expiry import ExpiredItems
+from ebbtide.targets.kinds import kind_of
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -32,19 +26,18 @@ app = typer.Typer(
     help="The recycle bin: what runs set aside in place of deleting it.",
 )
 
-Target = Annotated[str, typer.Argument(help="lake:REPO, s3://BUCKET or oci://HOST[/REPO].")]
+Target = Annotated[str, typer.Argument(help=target_help())]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 OlderThan = Annotated[
     int | None,
     typer.Option("--older-than", min=0, max=36_500, help="Only what has been there for so many days."),
 ]
-_COLUMNS = ("run", "folder", "found by", "set aside", "kept until", "objects", "bytes")
 
 
 @app.command("set")
 def set_days(
     context: typer.Context,
-    target: Annotated[str, typer.Argument(help="lake:REPO or s3://BUCKET.")],
+    target: Target,
     days: Annotated[
         int | None, typer.Option("--days", min=1, max=36_500, help="Set aside for so many days.")
     ] = None,
@@ -57,19 +50,10 @@ def set_days(
     state: State = context.obj
     if (days is None) == (not off):
         raise BadInput("say either --days or --off", fix=f"ebb recycle set {target} --days 14")
-    if is_registry(target):
-        raise BadInput(
-            "of a registry its policies say what is recycled",
-            fix="assign a policy with 'recycle' (see 'ebb image policy')",
-        )
-    if is_bucket(target):
-        shop = state.bucket_shop(target)
-        if days is not None and open_bucket(shop.spec).versioning() == Versioning.SUSPENDED:
-            raise no_bin_when_suspended(target)
-        uid = shop.uid
-    else:
-        uid = state.catalog.repository(lake_target(target)).uid
-    state.ledger.set_recycling(target, uid, days)
+    kind_of(target).check_bin_setting(target)
+    opened = open_bin(state, target)
+    opened.check_setting(days)
+    state.ledger.set_recycling(opened.identity.url, opened.identity.uid, days)
     if as_json:
         print_json({"target": target, "recycle_days": days})
     elif days is None:
@@ -87,64 +71,45 @@ def list_bin(
     as_json: AsJson = False,
 ) -> None:
     """List what lies in the bin, by run or item by item; exits 3 if a part of it cannot be understood."""
-    state: State = context.obj
-    if is_registry(target):
-        list_image_bin(context, target, as_json=as_json)
-        return
-    contents = _bin(state, target)
-    damage: list[EbbtideError] = []
-    labels = [label for label in contents.labels(damage.append) if run in (None, label.run)]
+    opened = open_bin(context.obj, target)
     if items:
-        for label in labels:
-            _print_items(contents, label, as_json=as_json)
+        _print_items(opened, run, as_json=as_json)
     else:
-        _print_runs(state, target, contents, labels, as_json=as_json)
-    if damage:
-        raise MetadataError(
-            f"{plural(len(damage), 'folder')} of the recycle bin cannot be understood",
-            why="all others were looked at; these are left alone by everything",
-            fix="look at the folder's items/ in the store; remove it by hand when you need it no more",
-            details=[str(broken.what) for broken in damage],
-        )
+        show_listing(opened, run, as_json=as_json)
 
 
-def _print_runs(state: State, target: str, contents: Bin, labels: list[Label], *, as_json: bool) -> None:
-    days = state.ledger.recycling_days(contents.target_uid)
-    found = [(label, _sum(contents, label)) for label in labels]
+def open_bin(state: State, target: str) -> RecycleBin:
+    """Open the bin of a target; the name of an item is refused."""
+    opened, items = kind_of(target).open_bin(target, state)
+    if items:
+        raise BadInput(f"{target} names an item", fix="name its target")
+    return opened
+
+
+def show_listing(opened: RecycleBin, run: int | None, *, as_json: bool) -> None:
+    """Print what lies in a bin, and end with an error if a part of it cannot be understood."""
+    found = opened.listing(run)
+    for warning in found.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
     if as_json:
-        runs = [_plain(label) | {"objects": total.objects, "bytes": total.bytes} for label, total in found]
-        print_json({"target": target, "recycle_days": days, "runs": runs})
-        return
-    rows = [
-        (
-            label.run,
-            label.folder,
-            label.collector,
-            format_second(label.set_aside),
-            format_second(label.expires),
-            count(total.objects),
-            human_bytes(total.bytes),
-        )
-        for label, total in found
-    ]
-    table("Recycle bin", _COLUMNS, rows, numbers=(0, 5, 6))
-    objects, size = sum(t.objects for _, t in found), sum(t.bytes for _, t in found)
-    kept = (
-        f"runs set aside for {plural(days, 'day')}"
-        if days
-        else "runs delete at once, unless a policy says else"
-    )
-    say(f"{plural(objects, 'object')}, {human_bytes(size)}; {kept}")
+        print_json(found.plain)
+    else:
+        show_table(found.table)
+    if found.damage:
+        raise opened.damaged(found.damage)
 
 
-def _print_items(contents: Bin, label: Label, *, as_json: bool) -> None:
-    until = format_second(label.expires)
-    for item in contents.items(label):
+def _print_items(opened: RecycleBin, run: int | None, *, as_json: bool) -> None:
+    damage: list[EbbtideError] = []
+    for item, expires in opened.stream(run, damage.append):
+        until = format_second(expires)
         if as_json:
             plain = {"run": item.run, "address": item.address, "size": item.size, "until": until}
             print(json.dumps(plain, ensure_ascii=False))
         else:
             say(f"{item.run:>6}  {until:20}  {human_bytes(item.size):>10}  {safe(item.address)}")
+    if damage:
+        raise opened.damaged(damage)
 
 
 @app.command("empty")
@@ -159,47 +124,55 @@ def empty(
     """
     Delete for good what lies in the bin, or what has been there for so many days.
 
-    It is a plan like any other, made and applied at once; to confirm it overrides the breaker. What has
-    reached the end of its own days goes with 'ebb plan TARGET --bin'.
+    It is a plan like any other, made and applied at once; to confirm it overrides the breaker. The bin of a
+    registry is emptied without a plan. What has reached the end of its own days goes with 'ebb plan TARGET
+    --bin'.
     """
     state: State = context.obj
-    if is_registry(target):
-        empty_image_bin(context, target, older_than=older_than, yes=yes, as_json=as_json)
+    opened = open_bin(state, target)
+    confirm = asking(opened.item, target, yes=yes)
+    emptied = opened.empty(older_than, confirm)
+    if emptied is not None:
+        show_emptied(opened, emptied, as_json=as_json)
         return
-    collector = state.target(target).bin_collector(older_than or 0)
-    manifest = run_plan(state, collector, master, state.clock())
-    _confirm(manifest, yes=yes)
-    options = state.apply_options(override_breaker=True)
-    applied = run_apply(state, manifest, options, master)
+    manifest = run_plan(state, ExpiredItems(opened, older_than or 0), master, state.clock())
+    due = manifest.summary.due
+    if due.objects:
+        confirm(due.objects, due.bytes)
+    applied = run_apply(state, manifest, state.apply_options(override_breaker=True), master)
     show_applied(state, applied, manifest, as_json=as_json)
 
 
-def _confirm(manifest: Manifest, *, yes: bool) -> None:
-    due = manifest.summary.due
-    if yes or not due.objects:
-        return
-    what = f"{plural(due.objects, 'object')} ({human_bytes(due.bytes)})"
-    if not sys.stdin.isatty():
-        raise BadInput(
-            f"deleting {what} for good has to be confirmed",
-            why="standard input is no terminal",
-            fix="look with 'ebb recycle ls', then empty with --yes",
+def asking(item: str, target: str, *, yes: bool) -> Confirm:
+    """Make what asks whether items of a bin may be deleted for good."""
+
+    def ask(number: int, size: int) -> None:
+        if yes:
+            return
+        what = f"{plural(number, item)} (up to {human_bytes(size)})"
+        if not sys.stdin.isatty():
+            raise BadInput(
+                f"deleting {what} for good has to be confirmed",
+                why="standard input is no terminal",
+                fix="look with 'ebb recycle ls', then empty with --yes",
+            )
+        typer.confirm(f"Delete {what} in the recycle bin of {target} for good?", abort=True, err=True)
+
+    return ask
+
+
+def show_emptied(opened: RecycleBin, emptied: Emptied, *, as_json: bool) -> None:
+    """Print what was deleted, and end with an error if that is not everything."""
+    gone, failed = emptied.gone, emptied.failed
+    if as_json:
+        print_json({"deleted": gone, "failed": failed})
+    else:
+        say(f"deleted {plural(len(gone), opened.item)} from the recycle bin")
+    if failed:
+        raise PartlyApplied(
+            f"not all of {plural(len(gone) + len(failed), opened.item)} could be deleted from the bin",
+            fix="correct the causes below, and empty the bin again",
+            details=list(failed),
         )
-    typer.confirm(f"Delete {what} in the recycle bin of {manifest.target} for good?", abort=True)
-
-
-def _bin(state: State, target: str) -> Bin:
-    if is_bucket(target):
-        return bucket_bin(state.bucket_shop(target))
-    return lake_bin(state.catalog, lake_target(target))
-
-
-def _sum(contents: Bin, label: Label) -> Tally:
-    objects = size = 0
-    for item in contents.items(label):
-        objects, size = objects + 1, size + item.size
-    return Tally(label.folder, objects, size)
-
-
-def _plain(label: Label) -> dict[str, Any]:
-    return {name: getattr(label, name) for name in label.__dataclass_fields__} | {"expires": label.expires}
+    if emptied.damage:
+        raise opened.damaged(emptied.damage)

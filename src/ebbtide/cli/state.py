@@ -317,24 +317,6 @@ class State:
         return last
 
 
-def lake_target(target: str) -> str:
-    """Read a TARGET argument: `lake:REPO`."""
-    kind, _, name = target.partition(":")
-    if kind != "lake" or not name:
-        raise BadInput(f"unknown target {target!r}", fix="write lake:REPO, s3://BUCKET or oci://HOST")
-    return name
-
-
-def is_bucket(target: str) -> bool:
-    """Tell whether a TARGET argument means a bucket."""
-    return target.startswith("s3://")
-
-
-def is_registry(target: str) -> bool:
-    """Tell whether a TARGET argument means a registry or a folder of image layouts."""
-    return target.startswith(("oci://", "oci-layout:"))
-
-
 def instant(text: str | None, clock: Clock) -> datetime:
     """Read a --now option; without one it is now."""
     return parse_instant(text) if text else clock()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -90,6 +90,18 @@ def _actions(rows: Any) -> Any:
     return pc.struct_field(rows.column("task"), "action")
 
 
+def planned_etags(rows: Any) -> dict[str, str | None]:
+    """Return the ETag that each row was planned with, by address."""
+    etags = pc.struct_field(rows.column("task"), "etag").to_pylist()
+    return dict(zip(rows.column("address").to_pylist(), etags, strict=True))
+
+
+def unknown_items(etags: Mapping[str, str | None]) -> dict[str, DeleteResult]:
+    """Deny the items whose content the plan does not know: a new content could not be told from the old."""
+    why = "its content is not known to the plan, so it cannot be told whether it is still the same"
+    return {key: DeleteResult(key, Outcome.DENIED, why) for key, etag in etags.items() if not etag}
+
+
 Actor = Callable[[Iterable[Any]], Iterator[Any]]
 """
 Does on an executor what the rows of a plan ask for: record batches of rows in, outcomes out.
@@ -123,14 +135,21 @@ def act_on_rows(
 
 
 def store_deleter(
-    store: StoreSpec, attempt: Attempt, *, metadata: bool = False, only_below: str = ""
+    store: StoreSpec,
+    attempt: Attempt,
+    *,
+    metadata: bool = False,
+    only_below: str = "",
+    not_below: str = "",
+    by_etag: bool = False,
 ) -> Actor:
     """
     Make a deleter of a store's objects; of the target's metadata only if it is said.
 
-    With `only_below` it reaches what lies in that folder, metadata or not, and nothing else.
+    With `only_below` it reaches what lies in that folder, metadata or not, and nothing else; with `not_below`
+    everything else. With `by_etag` it deletes an object only if that has the ETag that was planned.
     """
-    return _Deleter(store, attempt, metadata, only_below)
+    return _Deleter(store, attempt, metadata, only_below, not_below, by_etag)
 
 
 @dataclass(frozen=True)
@@ -143,6 +162,10 @@ class _Deleter:
     """Whether the target's metadata may be deleted too."""
     only_below: str = ""
     """The folder that alone may be reached; empty is the whole store."""
+    not_below: str = ""
+    """A folder that is not reached."""
+    by_etag: bool = False
+    """Whether an object is deleted only if it has the ETag that was planned."""
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         again = self.attempt.is_repeated()
@@ -159,14 +182,17 @@ class _Deleter:
         }
         if self.attempt.resumed:
             results |= {address: self._as_found(result) for address, result in results.items()}
-        wanted = [DeleteRequest(address) for address in addresses if address not in results]
+        etags = planned_etags(batch) if self.by_etag else {}
+        results = unknown_items(etags) | results
+        wanted = [DeleteRequest(key, etags.get(key)) for key in addresses if key not in results]
         results.update(self._ask_store(wanted))
         return self.attempt.outcomes(batch, [settle(results[address], again=again) for address in addresses])
 
     def _refuse(self, address: str, reason: str | None) -> DeleteResult | None:
         if self.only_below and not address.startswith(self.only_below):
             return DeleteResult(address, Outcome.DENIED, f"not below {self.only_below}")
-        return refuse(address, reason, metadata=self.metadata or bool(self.only_below))
+        metadata = self.metadata or bool(self.only_below)
+        return refuse(address, reason, metadata=metadata, not_below=self.not_below)
 
     def _as_found(self, refused: DeleteResult) -> DeleteResult:
         """
@@ -201,10 +227,14 @@ class _Deleter:
         return found
 
 
-def refuse(address: str, kept_because: str | None, *, metadata: bool) -> DeleteResult | None:
+def refuse(
+    address: str, kept_because: str | None, *, metadata: bool, not_below: str = ""
+) -> DeleteResult | None:
     """Say why an item must not be touched; None if it may be."""
     if kept_because is not None:
         return DeleteResult(address, Outcome.CHANGED, kept_because)
+    if not_below and address.startswith(not_below):
+        return DeleteResult(address, Outcome.DENIED, f"it lies below {not_below}")
     if "://" in address or (address.startswith(METADATA_FOLDER) and not metadata) or not address:
         # Planning holds these; a plan that has one all the same must not reach the store with it.
         return DeleteResult(address, Outcome.DENIED, "not a data object of this namespace")

@@ -13,8 +13,8 @@ from tests.services.seaweed import S3Server, fresh_bucket
 
 from ebbtide.engine.actor import Attempt, DeleteOptions
 from ebbtide.targets.s3.acting import BucketActor
+from ebbtide.targets.s3.bin import BucketRecycler
 from ebbtide.targets.s3.model import Versioning
-from ebbtide.targets.s3.recycling import BucketRecycler
 
 PLACE = "ebbtide-recycle/000001-x/items/"
 

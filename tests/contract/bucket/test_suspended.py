@@ -11,18 +11,18 @@ from tests.services.bucket_plan import PlannedBucket, planned_bucket
 from tests.services.seaweed import S3Server, fresh_bucket
 
 from ebbtide.cli.main import run
+from ebbtide.core.bin_label import Label, items_of
 from ebbtide.core.errors import BadInput
 from ebbtide.core.instant import system_clock
-from ebbtide.core.recycling import Label
-from ebbtide.engine.bins import items_of
-from ebbtide.engine.restoring import RestoreChoice
+from ebbtide.engine.bin import RestoreChoice
+from ebbtide.engine.restore import Restorer, restore
 from ebbtide.state.runs import Ledger
+from ebbtide.targets.s3.bin import BucketBin, bucket_bin
 from ebbtide.targets.s3.bin_place import BIN_ROOT
 from ebbtide.targets.s3.model import Versioning
-from ebbtide.targets.s3.restoring import bucket_bin, bucket_restorer, restore_bucket
 from ebbtide.targets.s3.rulebook import BucketRules
 from ebbtide.targets.s3.shop import BucketShop
-from ebbtide.targets.s3.version_bin import VERSIONS, Kept, VersionKeeper
+from ebbtide.targets.s3.versioned_bin import VERSIONS, Kept, VersionKeeper
 
 FOLDER = "000001-0123456789ab"
 
@@ -83,10 +83,10 @@ def test_nothing_is_brought_back_while_versions_are_suspended(bucket, shop):
     """What comes back would destroy the null version of its key, so it waits until versions are kept."""
     set_aside_over_a_null_version(bucket, shop)
     with pytest.raises(BadInput, match="is suspended") as refused:
-        restore_bucket(shop, RestoreChoice(FOLDER))
+        restore(BucketBin(shop), RestoreChoice(FOLDER))
     before = versions(bucket), shop.ledger.runs(shop.uid)
     switch(bucket, "Enabled")
-    done = restore_bucket(shop, RestoreChoice(FOLDER))
+    done = restore(BucketBin(shop), RestoreChoice(FOLDER))
 
     assert ([None, b"null"], []) == before
     assert "enable versioning" in refused.value.fix
@@ -104,13 +104,13 @@ def test_what_a_killed_restore_had_begun_waits_too(bucket, shop):
             raise Killed
 
     with pytest.raises(Killed):
-        restore_bucket(shop, RestoreChoice(FOLDER), dies)
+        restore(BucketBin(shop), RestoreChoice(FOLDER), dies)
     switch(bucket, "Suspended")
     with pytest.raises(BadInput, match="is suspended"):
-        bucket_restorer(shop).finish_interrupted()
+        Restorer(BucketBin(shop)).finish_interrupted()
     before = versions(bucket)
     switch(bucket, "Enabled")
-    bucket_restorer(shop).finish_interrupted()
+    Restorer(BucketBin(shop)).finish_interrupted()
 
     assert [None, b"null"] == before
     assert [b"taken", None, b"null"] == versions(bucket)

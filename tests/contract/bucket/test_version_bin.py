@@ -18,8 +18,7 @@ from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.acting import BucketActor
 from ebbtide.targets.s3.actions.deleter import BucketDeleter
 from ebbtide.targets.s3.model import Versioning
-from ebbtide.targets.s3.version_bin import Kept, VersionKeeper, kept_of
-from ebbtide.targets.s3.version_recycling import VersionBinDeleter, VersionRecycler
+from ebbtide.targets.s3.versioned_bin import Kept, VersionBinDeleter, VersionKeeper, VersionRecycler, kept_of
 
 PLACE = "ebbtide-recycle/000001-x/items/"
 

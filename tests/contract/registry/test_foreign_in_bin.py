@@ -6,11 +6,16 @@ from tests.services.bin_kit import entry_of, recycle, tags_of, whole
 from tests.services.image_kit import push_image, push_index
 
 from ebbtide.targets.oci.base import Registry
+from ebbtide.targets.oci.bin.contents import (
+    clear_leftovers,
+    discard,
+    discard_each,
+    entries,
+    foreign_in,
+    leftovers,
+)
+from ebbtide.targets.oci.bin.entry import bin_repository, entry_tag, manifest_tag
 from ebbtide.targets.oci.client.image_layout import ImageLayout
-from ebbtide.targets.oci.recycling.discarding import clear_leftovers, discard, discard_each, leftovers
-from ebbtide.targets.oci.recycling.foreign import foreign_in
-from ebbtide.targets.oci.recycling.listing import entries
-from ebbtide.targets.oci.recycling.naming import bin_repository, entry_tag, manifest_tag
 
 OTHER = "sha256:" + "0" * 64
 

@@ -11,8 +11,8 @@ from tests.services.image_kit import push_image, push_index
 
 from ebbtide.core.errors import NotFound, StoreError
 from ebbtide.targets.oci.base import Registry
-from ebbtide.targets.oci.recycling.naming import bin_repository, is_bin
-from ebbtide.targets.oci.recycling.setting_aside import set_aside
+from ebbtide.targets.oci.bin.entry import bin_repository, is_bin
+from ebbtide.targets.oci.bin.moves import set_aside
 
 
 class Forgetful:

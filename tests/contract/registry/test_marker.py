@@ -10,12 +10,11 @@ from tests.services.image_kit import push_image
 
 from ebbtide.core.errors import MetadataError, Refused, SafetyStop
 from ebbtide.targets.oci.base import Registry
+from ebbtide.targets.oci.bin.contents import bin_repositories, clear_leftovers, discard_each, entries
+from ebbtide.targets.oci.bin.entry import MARKER_REPOSITORY, bin_repository, is_bin
 from ebbtide.targets.oci.client.image_layout import ImageLayout
 from ebbtide.targets.oci.client.opening import open_registry
 from ebbtide.targets.oci.marker import TAG, RegistryMarker, is_same, read_marker, write_marker
-from ebbtide.targets.oci.recycling.discarding import clear_leftovers, discard_each
-from ebbtide.targets.oci.recycling.listing import bin_repositories, entries
-from ebbtide.targets.oci.recycling.naming import MARKER_REPOSITORY, bin_repository, is_bin
 
 
 def test_what_is_written_is_read(images: Registry):

@@ -11,14 +11,20 @@ from tests.services.image_kit import manifest_of, push_image, push_index
 
 from ebbtide.core.errors import MetadataError, NotFound, Refused, StalePlan
 from ebbtide.targets.oci.base import Manifest, Registry
+from ebbtide.targets.oci.bin.contents import (
+    bin_repositories,
+    clear_leftovers,
+    discard,
+    discard_each,
+    entries,
+    leftovers,
+    read_entry,
+)
+from ebbtide.targets.oci.bin.entry import bin_repository, manifest_tag
+from ebbtide.targets.oci.bin.image_copy import closure_of
+from ebbtide.targets.oci.bin.moves import restore, set_aside
 from ebbtide.targets.oci.client.server import RegistryClient
 from ebbtide.targets.oci.documents import OCI_INDEX
-from ebbtide.targets.oci.recycling.closure import closure_of
-from ebbtide.targets.oci.recycling.discarding import clear_leftovers, discard, discard_each, leftovers
-from ebbtide.targets.oci.recycling.listing import bin_repositories, entries, read_entry
-from ebbtide.targets.oci.recycling.naming import bin_repository, manifest_tag
-from ebbtide.targets.oci.recycling.restoring import restore
-from ebbtide.targets.oci.recycling.setting_aside import set_aside
 
 
 def test_there_and_back(images: Registry, repository: str):

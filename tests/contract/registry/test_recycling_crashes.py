@@ -17,14 +17,18 @@ from tests.services.registry import RegistryServer
 
 from ebbtide.core.errors import NotFound
 from ebbtide.targets.oci.base import Registry, RegistrySpec
+from ebbtide.targets.oci.bin.contents import (
+    clear_leftovers,
+    discard,
+    entries,
+    free_blobs,
+    leftovers,
+    read_entry,
+)
+from ebbtide.targets.oci.bin.entry import BinEntry, bin_repository
+from ebbtide.targets.oci.bin.image_copy import closure_of
+from ebbtide.targets.oci.bin.moves import restore, set_aside
 from ebbtide.targets.oci.client.image_layout import ImageLayout
-from ebbtide.targets.oci.recycling.closure import closure_of
-from ebbtide.targets.oci.recycling.discarding import clear_leftovers, discard, free_blobs, leftovers
-from ebbtide.targets.oci.recycling.entry import BinEntry
-from ebbtide.targets.oci.recycling.listing import entries, read_entry
-from ebbtide.targets.oci.recycling.naming import bin_repository
-from ebbtide.targets.oci.recycling.restoring import restore
-from ebbtide.targets.oci.recycling.setting_aside import set_aside
 
 BIN = bin_repository("app")
 

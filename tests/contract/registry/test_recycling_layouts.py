@@ -6,12 +6,11 @@ from tests.services.bin_kit import entry_of, push_team, recycle, recycle_all, wh
 from tests.services.image_kit import Pushed, push_image
 
 from ebbtide.targets.oci.base import Manifest
+from ebbtide.targets.oci.bin.contents import discard, discard_each, read_entry
+from ebbtide.targets.oci.bin.moves import restore
 from ebbtide.targets.oci.client.image_layout import ImageLayout
 from ebbtide.targets.oci.documents import OCI_MANIFEST
 from ebbtide.targets.oci.names import digest_of
-from ebbtide.targets.oci.recycling.discarding import discard, discard_each
-from ebbtide.targets.oci.recycling.listing import read_entry
-from ebbtide.targets.oci.recycling.restoring import restore
 
 
 def blobs(layout: ImageLayout, repository: str) -> set[str]:

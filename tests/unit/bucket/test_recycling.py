@@ -7,9 +7,9 @@ import pytest
 from ebbtide.core.decision import Outcome
 from ebbtide.targets.s3.actions.deleter import _refuse
 from ebbtide.targets.s3.actions.planned import Planned
+from ebbtide.targets.s3.bin import _reaches_bin, _refused
 from ebbtide.targets.s3.bin_place import BIN_ROOT
 from ebbtide.targets.s3.model import Action
-from ebbtide.targets.s3.recycling import _reaches_bin, _refused
 
 ENDS = {"Status": "Enabled", "Expiration": {"Days": 1}}
 

@@ -18,16 +18,16 @@ from ebbtide.cli.main import run
 from ebbtide.cli.state import State
 from ebbtide.core.errors import EbbtideError
 from ebbtide.targets.oci.base import RegistrySpec
+from ebbtide.targets.oci.bin.contents import entries
+from ebbtide.targets.oci.bin.moves import set_aside
 from ebbtide.targets.oci.client.canonical import registry_uid
 from ebbtide.targets.oci.client.image_layout import ImageLayout
 from ebbtide.targets.oci.client.opening import open_registry
 from ebbtide.targets.oci.documents import OCI_INDEX
 from ebbtide.targets.oci.policies.policy import Assigned
-from ebbtide.targets.oci.purge.restored_marks import RESTORED
-from ebbtide.targets.oci.records.marks import pinning
+from ebbtide.targets.oci.purge.removed import RESTORED
+from ebbtide.targets.oci.records.marking import pinning
 from ebbtide.targets.oci.records.model import Mark, Target
-from ebbtide.targets.oci.recycling.listing import entries
-from ebbtide.targets.oci.recycling.setting_aside import set_aside
 
 DIGEST = "sha256:" + "0" * 64
 

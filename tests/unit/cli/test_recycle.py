@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 
 from ebbtide.cli.main import run
 from ebbtide.cli.state import State
-from ebbtide.core.recycling import Label
-from ebbtide.engine.bins import Bin
+from ebbtide.core.bin_label import Label
+from ebbtide.engine.object_bin import StoreBin
 from ebbtide.storage.store import MoveRequest, StoreSpec, open_store
+from ebbtide.targets.lake.bin import BIN_ROOT
 from ebbtide.targets.lake.catalog.catalog import Catalog
-from ebbtide.targets.lake.recycling import BIN_ROOT
 
 
 def no_spark(_state, _master=None):
@@ -67,7 +67,7 @@ def test_what_is_restored_is_not_reaped(lake, capsys):
     assert 0 == run(["lake", "queue", "sales", "--json"])
     address, other = (row["address"] for row in json.loads(capsys.readouterr().out))
     repository = Catalog(f"sqlite:///{lake}/.ebbtide/catalog.db").repository("sales")
-    place = Bin(open_store(StoreSpec(repository.namespace)), BIN_ROOT, repository.uid)
+    place = StoreBin(open_store(StoreSpec(repository.namespace)), BIN_ROOT, repository.uid)
     now = datetime(2026, 1, 1, tzinfo=UTC)
     place.write(Label("000007-ab", 7, "lake:sales", repository.uid, "uncommitted", "h", 14, now))
     place.store.move([MoveRequest(address, place.place_of("000007-ab", address))])

@@ -12,9 +12,9 @@ from tests.services.machine_clock import set_machine_clock
 
 from ebbtide.cli.main import run
 from ebbtide.cli.state import State
+from ebbtide.core.bin_label import Label, label_from_json
 from ebbtide.core.errors import BadInput, MetadataError, SafetyStop
 from ebbtide.core.instant import parse_instant, system_clock
-from ebbtide.core.recycling import Label, label_from_json
 from ebbtide.engine.rehearsal import RehearsalClock, advance, begin_rehearsal, find_rehearsal
 from ebbtide.state.database import check_local_database
 from ebbtide.storage.network import LOCAL_ONLY, is_loopback

@@ -9,8 +9,8 @@ import pytest
 from ebbtide.core.errors import EbbtideError, MetadataError, PartlyApplied, StalePlan, StoreError
 from ebbtide.core.manifest import Tally
 from ebbtide.engine.apply import _check_nothing_deleted
+from ebbtide.targets.oci.bin.entry import damaged
 from ebbtide.targets.oci.names import wrong_bytes
-from ebbtide.targets.oci.recycling.document import damaged
 
 PLAN = SimpleNamespace(run_id=7, summary=SimpleNamespace(due=SimpleNamespace(objects=5)), recycling=None)
 DELETED = {name: Tally(name, 3, 30) for name in ("deleted", "changed")}

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from ebbtide.engine.actor import Attempt, DeleteOptions, store_deleter
-from ebbtide.engine.recycling import Recycler
+from ebbtide.engine.recycle import Recycler
 from ebbtide.storage.store import Store, StoreSpec, open_store
 
 PLACE = "_lakefs/recycle/000001-0123456789ab/items/"

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 import pytest
 
+from ebbtide.core.bin_label import Label, items_of, label_from_json, label_key
 from ebbtide.core.errors import MetadataError, NotFound, SafetyStop
-from ebbtide.core.recycling import Label, items_of, label_from_json, label_key
-from ebbtide.engine import restoring
-from ebbtide.engine.bins import Bin
+from ebbtide.engine import restore as restoring
+from ebbtide.engine.bin import RestoreChoice
 from ebbtide.engine.burials import RestoredItem, find_burial, is_restore, outcome_folders
-from ebbtide.engine.restoring import (
-    RestoreChoice,
-    Restorer,
-    check_none_interrupted,
-    restored_since,
-    to_addresses,
-)
+from ebbtide.engine.collector import Context, Identity
+from ebbtide.engine.object_bin import ObjectBin, StoreBin
+from ebbtide.engine.restore import Restorer, check_none_interrupted, restored_since
 from ebbtide.state.runs import Ledger, RunState
 from ebbtide.storage.store import Store, StoreSpec, open_store
 
@@ -43,9 +38,9 @@ class Scene:
     root: Path
 
     @property
-    def bin(self) -> Bin:
+    def bin(self) -> StoreBin:
         """The bin."""
-        return Bin(self.store, ROOT, "uid")
+        return StoreBin(self.store, ROOT, "uid")
 
     def restorer(self, dies_at: str = "") -> Restorer:
         """Make what restores; it may die at a step."""
@@ -54,13 +49,12 @@ class Scene:
             if step == dies_at:
                 raise Killed(step)
 
-        return Restorer(
-            self.root, self.ledger, self.bin, lambda: NOW, partial(to_addresses, self.bin), on_step=watch
-        )
+        context, identity = Context(self.root, self.ledger, lambda: NOW), Identity("lake:x", "uid", "")
+        return Restorer(ObjectBin(context, identity, self.bin), watch)
 
     def restore(self, dies_at: str = "") -> restoring.Restored:
         """Restore all that is in the bin."""
-        return self.restorer(dies_at).restore("lake:x", "all", self.bin.items(LABEL))
+        return self.restorer(dies_at).restore(RestoreChoice(), self.bin.items(LABEL))
 
     def listing(self, prefix: str = "") -> list[str]:
         """List what is stored."""
@@ -98,8 +92,8 @@ def test_everything_comes_back_and_is_recorded(scene):
 @pytest.mark.parametrize(("days", "until"), [(3, NOW + timedelta(days=3)), (0, None)])
 def test_who_restores_may_say_for_how_long_items_are_held(scene, days, until):
     """The days that were asked for count from the restore; with 0 days nothing is held."""
-    asked = RestoreChoice(days=days).asked()
-    done = scene.restorer().restore("lake:x", asked, scene.bin.items(LABEL))
+    asked = RestoreChoice(days=days)
+    done = scene.restorer().restore(asked, scene.bin.items(LABEL))
     found = find_burial(scene.root, scene.ledger, "lake:x", KEYS[2])
 
     assert (until, RestoredItem(NOW, done.run_id, until)) == (done.held_until, found)
@@ -107,9 +101,9 @@ def test_who_restores_may_say_for_how_long_items_are_held(scene, days, until):
 
 def test_an_interrupted_restore_holds_for_the_days_that_were_asked_for(scene):
     """Whoever finishes the page of a killed restore knows for how many days its items are to be held."""
-    asked = RestoreChoice(days=5).asked()
+    asked = RestoreChoice(days=5)
     with pytest.raises(Killed):
-        scene.restorer("page 0 moved").restore("lake:x", asked, scene.bin.items(LABEL))
+        scene.restorer("page 0 moved").restore(asked, scene.bin.items(LABEL))
     scene.restorer().finish_interrupted()
     found = find_burial(scene.root, scene.ledger, "lake:x", KEYS[0])
 
@@ -123,7 +117,7 @@ def test_nothing_is_restored_by_a_ledger_that_was_restored_alone(scene, tmp_path
     ledger = Ledger(f"sqlite:///{tmp_path}/restored.db", clock=lambda: NOW)
     before = scene.listing()
     with pytest.raises(SafetyStop, match="the ledger is older than the state root"):
-        replace(scene.restorer(), ledger=ledger).finish_interrupted()
+        replace(scene, ledger=ledger).restorer().finish_interrupted()
 
     assert before == scene.listing()
 
@@ -157,7 +151,7 @@ def test_killed_at_any_step_nothing_is_lost_or_double_and_the_next_ends_it(scene
 def test_steps_are_those_that_are_killed(scene):
     """A restore reports the steps that this file kills it at, so a new one cannot be forgotten here."""
     seen: list[str] = []
-    replace(scene.restorer(), on_step=seen.append).restore("lake:x", "all", scene.bin.items(LABEL))
+    replace(scene.restorer(), on_step=seen.append).restore(RestoreChoice(), scene.bin.items(LABEL))
 
     assert STEPS == seen
 

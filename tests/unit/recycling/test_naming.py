@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ebbtide.core.errors import BadInput, Refused
-from ebbtide.targets.oci.names import is_tag
-from ebbtide.targets.oci.recycling.naming import (
+from ebbtide.targets.oci.bin.entry import (
     BIN,
     bin_repository,
     entry_tag,
@@ -17,6 +16,7 @@ from ebbtide.targets.oci.recycling.naming import (
     manifest_tag,
     original_of,
 )
+from ebbtide.targets.oci.names import is_tag
 
 LONGEST = 255 - len(BIN)
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ebbtide.core.bin_label import Label
 from ebbtide.core.errors import MetadataError, NotFound
-from ebbtide.core.recycling import Label
-from ebbtide.engine.bins import Bin
 from ebbtide.engine.burials import Buried, RestoredItem, find_burial
 from ebbtide.engine.layout import run_folder
+from ebbtide.engine.object_bin import StoreBin
 from ebbtide.state.runs import Ledger
 from ebbtide.storage.store import StoreSpec, open_store
-from ebbtide.targets.lake.catalog.model import RemovedItem
-from ebbtide.targets.lake.recycling import BIN_ROOT
+from ebbtide.targets.lake.bin import BIN_ROOT
+from ebbtide.targets.lake.catalog.graveyard import Burial
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class RunGraveyard:
         if manifest.recycling is None:
             return None
         store = open_store(StoreSpec(manifest.namespace, self.store_options))
-        contents = Bin(store, BIN_ROOT, manifest.target_uid)
+        contents = StoreBin(store, BIN_ROOT, manifest.target_uid)
         try:
             label = contents.label(manifest.recycling.folder)
         except (NotFound, MetadataError):

@@ -23,29 +23,27 @@ from functools import cached_property
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from ebbtide.core.bin_label import items_of, label_of
 from ebbtide.core.decision import CollectorName
 from ebbtide.core.errors import NotFound, PolicyError, StalePlan, StoreError
 from ebbtide.core.manifest import Manifest
-from ebbtide.core.recycling import items_of, label_of
 from ebbtide.engine.actor import Actor, Attempt, store_deleter
 from ebbtide.engine.apply import Applied
 from ebbtide.engine.cluster_check import Reach, StoreReach
 from ebbtide.engine.collector import Collected, Collector, Identity, Policy, Run
-from ebbtide.engine.expired_items import ExpiredItems
 from ebbtide.engine.layout import OnStep, RunFolder, run_folder
-from ebbtide.engine.recycling import Recycler
-from ebbtide.engine.restoring import check_not_restored_since, restored_since
+from ebbtide.engine.recycle import Recycler
+from ebbtide.engine.restore import Restorer, check_not_restored_since, restored_since
 from ebbtide.engine.spark.failures import own_errors
 from ebbtide.engine.tables.contracts import NEWLY_REFERENCED, PLAN
 from ebbtide.storage.store import StoreSpec
+from ebbtide.targets.lake.bin import BIN_ROOT, LakeBin, days_in_bin, gate_holder, lake_bin
 from ebbtide.targets.lake.catalog.model import Repository
 from ebbtide.targets.lake.kind import SCHEME
 from ebbtide.targets.lake.lifecycle.outputs import has_policy, write_addresses, write_policy, write_stats
 from ebbtide.targets.lake.lifecycle.policies import PolicyRun, policy_table
 from ebbtide.targets.lake.metadata.world import world_of
 from ebbtide.targets.lake.planning import Planner
-from ebbtide.targets.lake.recycling import BIN_ROOT, days_in_bin, lake_bin
-from ebbtide.targets.lake.restoring import gate_holder, restorer
 from ebbtide.targets.lake.rulebook import Rulebook, current_rulebook, parse_rulebook
 from ebbtide.targets.lake.uncommitted.planning import save_states
 from ebbtide.targets.lake.verification import newly_referenced
@@ -103,7 +101,7 @@ class RepositoryCollector(Collector):
 
     def before_plan(self) -> tuple[str, ...]:
         """Finish an interrupted restore."""
-        restorer(self.shop, self._found).finish_interrupted()
+        Restorer(LakeBin(self.shop, self.repository)).finish_interrupted()
         return ()
 
     def collect(self, run: Run) -> Collected:
@@ -223,29 +221,6 @@ class RepositoryCollector(Collector):
                 write_addresses(found, witnessed(store), plan.run_id, plan.made_at, rehearsal=plan.rehearsal)
         row = PolicyRun(plan.run_id, plan.now, self.rulebook.lifecycle, succeeded=False)
         write_policy(store, plan.run_id, policy_table([row]), rehearsal=plan.rehearsal)
-
-
-def identity_of(shop: Workshop, repository: str) -> Identity:
-    """Return the identity of a repository as it is now."""
-    found = shop.catalog.repository(repository)
-    return Identity(f"{SCHEME}{repository}", found.uid, found.namespace)
-
-
-def bin_collector(shop: Workshop, repository: str, older_than: int | None = None) -> ExpiredItems:
-    """Return the collector of a repository's bin."""
-
-    def check_owner() -> Identity:
-        shop.catalog.check_owner(repository)
-        return identity_of(shop, repository)
-
-    return ExpiredItems(
-        shop.context,
-        lake_bin(shop.catalog, repository),
-        identity_of(shop, repository),
-        check_owner,
-        older_than,
-        restorer(shop, shop.catalog.repository(repository)).finish_interrupted,
-    )
 
 
 def _stale(what: str) -> StalePlan:

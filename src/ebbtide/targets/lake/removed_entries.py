@@ -13,8 +13,8 @@ import numpy as np
 
 from ebbtide.engine.removed_table import RemovedTable
 from ebbtide.engine.tables.digest import hash_addresses
+from ebbtide.targets.lake.bin import lake_bin
 from ebbtide.targets.lake.catalog.model import Entry, Repository
-from ebbtide.targets.lake.recycling import lake_bin
 from ebbtide.targets.lake.workshop import Workshop
 
 T = TypeVar("T")

@@ -13,19 +13,19 @@ from datetime import datetime, timedelta
 
 import pyarrow.compute as pc
 
+from ebbtide.core.bin_label import items_of
 from ebbtide.core.decision import DELETED_REPOSITORY, EMPTY_BIN, CollectorName, HoldReason
 from ebbtide.core.errors import AddressError, EbbtideError, NotFound
 from ebbtide.core.instant import NEVER, format_instant, format_second
-from ebbtide.core.recycling import items_of
-from ebbtide.engine.bins import Bin
+from ebbtide.engine.object_bin import StoreBin
 from ebbtide.storage.address import canonical
 from ebbtide.storage.store import ObjectInfo, Store
+from ebbtide.targets.lake.bin import BIN_ROOT, lake_bin
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.model import DeletedRepository
 from ebbtide.targets.lake.catalog.partitions import object_pattern
 from ebbtide.targets.lake.catalog.ranges import METADATA
 from ebbtide.targets.lake.explaining import KEPT, ItemVerdict, ObjectExplanation, decided, explanation_of
-from ebbtide.targets.lake.recycling import BIN_ROOT, lake_bin
 from ebbtide.targets.lake.retired.listing import own_folders
 
 
@@ -91,7 +91,7 @@ def _garbage(info: ObjectInfo, opened: list[datetime], grace: timedelta, now: da
     return decided(str(CollectorName.UNCOMMITTED), standing, (str(CollectorName.UNCOMMITTED),), (), now)
 
 
-def _in_bin(contents: Bin, key: str, now: datetime) -> ItemVerdict:
+def _in_bin(contents: StoreBin, key: str, now: datetime) -> ItemVerdict:
     """Say until when the bin keeps an item; what has no label that can be read is left alone."""
 
     def ignore(_broken: EbbtideError) -> None:

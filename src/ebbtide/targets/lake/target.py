@@ -10,8 +10,10 @@ from ebbtide.core.decision import DELETED_REPOSITORY, EMPTY_BIN
 from ebbtide.core.display import Explanation
 from ebbtide.core.errors import BadInput
 from ebbtide.core.manifest import Manifest
+from ebbtide.engine.bin_expiry import ExpiredItems
 from ebbtide.engine.collector import Collector, Context, Identity
-from ebbtide.targets.lake.collector import RepositoryCollector, bin_collector, identity_of
+from ebbtide.targets.lake.bin import LakeBin, identity_of
+from ebbtide.targets.lake.collector import RepositoryCollector
 from ebbtide.targets.lake.explanation import explained
 from ebbtide.targets.lake.retired.collector import DeletedRepositoryCollector
 from ebbtide.targets.lake.rulebook import SweepRules, stored_rulebook
@@ -74,12 +76,12 @@ class LakeTarget:
         if plan.collector == DELETED_REPOSITORY:
             return DeletedRepositoryCollector.of_plan(self.shop, plan)
         if plan.collector == EMPTY_BIN:
-            return self.bin_collector()
+            return ExpiredItems(self.bin())
         return RepositoryCollector.of_plan(self.shop, plan)
 
-    def bin_collector(self, older_than: int | None = None) -> Collector:
-        """Return the collector of the repository's bin."""
-        return bin_collector(self.shop, self.repository, older_than)
+    def bin(self) -> LakeBin:
+        """Open the repository's bin."""
+        return LakeBin(self.shop, self.repository)
 
 
 def _check(options: Options) -> None:

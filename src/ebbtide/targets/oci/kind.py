@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ebbtide.core.errors import BadInput
 from ebbtide.core.format import count, human_bytes, plural
 from ebbtide.core.manifest import Manifest
 from ebbtide.core.words import Words
 from ebbtide.targets.oci.words import REGISTRY as WORDS
-from ebbtide.targets.target import Option, PolicySuite, Simulation, TargetKind, Workspace
+from ebbtide.targets.target import BinReference, KindBase, Option, Workspace
 
 if TYPE_CHECKING:
     from ebbtide.targets.oci.purge.shop import RegistryShop
@@ -25,7 +25,7 @@ NO_RULE_MATCHED = "no rule matched"
 """A second rule of what falls under a policy for want of one, so that plans and reports count it."""
 
 
-class RegistryKind(TargetKind):
+class RegistryKind(KindBase):
     """Container registries under policies."""
 
     usage = "oci://HOST[/REPO]"
@@ -53,9 +53,29 @@ class RegistryKind(TargetKind):
 
         return RegistryTarget(registry_shop(workspace, url), workspace)
 
-    def namespaces(self, workspace: Workspace) -> Mapping[str, str]:  # noqa: ARG002 (nothing is known)
-        """Own nothing that another target could reach."""
-        return {}
+    def check_bin_setting(self, text: str) -> None:
+        """Refuse: policies decide how long images stay in the bin."""
+        raise BadInput(
+            f"for {text} policies say what is recycled, and for how long",
+            fix="assign a policy with 'recycle' (see 'ebb image policy')",
+        )
+
+    def open_bin(self, text: str, workspace: Workspace) -> BinReference:
+        """Open the bins of a whole registry or of one repository, or find the image that is named."""
+        from ebbtide.targets.oci.bin.entry import is_bin, original_of
+        from ebbtide.targets.oci.bin.image_bin import ImageBin
+        from ebbtide.targets.oci.client.image_ref import image_ref, is_image, repository_ref
+
+        items: tuple[str, ...] = ()
+        if is_image(text):
+            image = image_ref(text)
+            registry, repository, items = image.registry, image.repository, (image.name,)
+        else:
+            registry, repository = repository_ref(text)
+        if is_bin(repository):
+            repository = original_of(repository)
+        shop = registry_shop(workspace, registry)
+        return BinReference(ImageBin(shop, workspace.warn, repository or None), items)
 
     def words(self, plan: Manifest) -> Words:  # noqa: ARG002 (always the same)
         """Return the words for a plan."""

@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 
 from ebbtide.core.errors import EbbtideError, MetadataError, NotFound, SafetyStop
 from ebbtide.targets.oci.base import Manifest, Registry
+from ebbtide.targets.oci.bin.entry import MARKER_REPOSITORY
 from ebbtide.targets.oci.documents import OCI_MANIFEST, parse_object
 from ebbtide.targets.oci.names import digest_of
-from ebbtide.targets.oci.recycling.naming import MARKER_REPOSITORY
 
 TAG = "registry"
 PREFIX = "io.ebbtide.targets.oci."

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ebbtide.core.bin_label import items_of, label_of
 from ebbtide.core.errors import BadInput, StalePlan
 from ebbtide.core.manifest import Manifest
-from ebbtide.core.recycling import items_of, label_of
 from ebbtide.engine.actor import Actor, Attempt
 from ebbtide.engine.cluster_check import Reach, StoreReach
 from ebbtide.engine.collector import Collected, Collector, Identity, Policy, Run
 from ebbtide.engine.removed_table import RemovedTable
-from ebbtide.engine.restoring import check_not_restored_since
+from ebbtide.engine.restore import Restorer, check_not_restored_since
 from ebbtide.storage.store import open_store
 from ebbtide.targets.s3.acting import BucketActor
 from ebbtide.targets.s3.actions.deleter import BucketDeleter
+from ebbtide.targets.s3.bin import (
+    BucketBin,
+    BucketRecycler,
+    bucket_bin,
+    no_bin_when_suspended,
+    warnings_of_the_bin,
+)
 from ebbtide.targets.s3.bin_place import BIN_ROOT
 from ebbtide.targets.s3.model import Versioning
 from ebbtide.targets.s3.planning import BucketPlanner
-from ebbtide.targets.s3.recycling import BucketRecycler, warnings_of_the_bin
-from ebbtide.targets.s3.restoring import bucket_bin, bucket_restorer
 from ebbtide.targets.s3.shop import BucketShop
 from ebbtide.targets.s3.sources import Source, Sourced, planned_rules
 from ebbtide.targets.s3.transition.mover import Mover
-from ebbtide.targets.s3.version_bin import VERSIONS
-from ebbtide.targets.s3.version_recycling import VersionRecycler
+from ebbtide.targets.s3.versioned_bin import VERSIONS, VersionRecycler
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class BucketCollector(Collector):
 
     def before_plan(self) -> tuple[str, ...]:
         """Finish an interrupted restore."""
-        bucket_restorer(self.shop).finish_interrupted()
+        Restorer(BucketBin(self.shop)).finish_interrupted()
         return ()
 
     def collect(self, run: Run) -> Collected:
@@ -116,15 +120,6 @@ class BucketCollector(Collector):
         place = items_of(BIN_ROOT, label.folder)
         recycler = VersionRecycler if with_versions else BucketRecycler
         return recycler(actor, spec, attempt, place)
-
-
-def no_bin_when_suspended(bucket: str) -> BadInput:
-    """Say that a bucket whose versioning is suspended has no bin."""
-    return BadInput(
-        f"the versioning of {bucket} is suspended, and such a bucket has no recycle bin",
-        why="a delete marker there destroys the null version below it",
-        fix=f"enable versioning, or switch the bin off: ebb recycle set {bucket} --off",
-    )
 
 
 def _stale(what: str) -> StalePlan:

@@ -17,6 +17,7 @@ from ebbtide.core.instant import NEVER, format_second, from_micros
 from ebbtide.storage.s3_bucket import VersionedBucket
 from ebbtide.storage.s3_objects import NULL
 from ebbtide.storage.s3_versions import VersionRow
+from ebbtide.targets.s3.bin import restored_until
 from ebbtide.targets.s3.bin_place import BIN_ROOT
 from ebbtide.targets.s3.enclosed import enclosing
 from ebbtide.targets.s3.inventory.scope import needs_tags
@@ -24,7 +25,6 @@ from ebbtide.targets.s3.model import Action, Hold, Upload, Verdict, Version, Ver
 from ebbtide.targets.s3.oracle import evaluate
 from ebbtide.targets.s3.oracle_places import find_places
 from ebbtide.targets.s3.protected import lakes_around, together
-from ebbtide.targets.s3.restored import restored_until
 from ebbtide.targets.s3.rules.storage_classes import STANDARD
 from ebbtide.targets.s3.sources import Sourced
 from ebbtide.targets.s3.untouched import why_untouched

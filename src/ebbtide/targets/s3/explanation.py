@@ -11,12 +11,12 @@ from ebbtide.core.errors import NotFound
 from ebbtide.core.instant import NEVER, format_instant, format_second
 from ebbtide.engine.removed_table import RemovedTable
 from ebbtide.storage.s3_bucket import open_bucket
+from ebbtide.targets.s3.bin import restored_versions
 from ebbtide.targets.s3.deeds import Deed, find_deeds
 from ebbtide.targets.s3.enclosed import Enclosed, enclosing
 from ebbtide.targets.s3.explaining import Explained, explain_key
 from ebbtide.targets.s3.lines import plain_verdict
 from ebbtide.targets.s3.model import Action, Upload, Verdict, Version
-from ebbtide.targets.s3.restored import restored_versions
 from ebbtide.targets.s3.shop import BucketShop
 from ebbtide.targets.s3.sources import Sourced
 

@@ -18,6 +18,7 @@ from ebbtide.engine.shares import Part
 from ebbtide.engine.spark.progress import OnProgress, no_progress, watch
 from ebbtide.engine.tables.contracts import STANDINGS
 from ebbtide.storage.store import StoreSpec
+from ebbtide.targets.s3.bin import with_restored
 from ebbtide.targets.s3.bin_place import BIN_ROOT
 from ebbtide.targets.s3.enclosed import left_out
 from ebbtide.targets.s3.evaluation.lookup import UPLOAD
@@ -31,7 +32,6 @@ from ebbtide.targets.s3.model import Protected, Versioning
 from ebbtide.targets.s3.names import bucket_name
 from ebbtide.targets.s3.protected import together
 from ebbtide.targets.s3.replaced import REPLACES, replaced_warning, with_replaced
-from ebbtide.targets.s3.restored import with_restored
 from ebbtide.targets.s3.rules.warnings import configuration_warnings
 from ebbtide.targets.s3.sources import Sourced
 from ebbtide.targets.s3.standings import bucket_standings

@@ -10,11 +10,12 @@ from ebbtide.core.decision import EMPTY_BIN
 from ebbtide.core.display import Explanation
 from ebbtide.core.errors import BadInput
 from ebbtide.core.manifest import Manifest
+from ebbtide.engine.bin_expiry import ExpiredItems
 from ebbtide.engine.collector import Collector, Context, Identity
+from ebbtide.targets.s3.bin import BucketBin
 from ebbtide.targets.s3.collector import BucketCollector
 from ebbtide.targets.s3.explanation import explained
 from ebbtide.targets.s3.kind import check_inventory
-from ebbtide.targets.s3.restoring import bucket_bin_collector
 from ebbtide.targets.s3.rules_file import read_rules_file
 from ebbtide.targets.s3.shop import BucketShop
 from ebbtide.targets.s3.sources import Source, Sourced
@@ -64,9 +65,9 @@ class BucketTarget:
     def collector_of(self, plan: Manifest) -> Collector:
         """Return the collector that made a plan."""
         if plan.collector == EMPTY_BIN:
-            return self.bin_collector()
+            return ExpiredItems(self.bin())
         return BucketCollector.of_plan(self.shop, plan)
 
-    def bin_collector(self, older_than: int | None = None) -> Collector:
-        """Return the collector of the bucket's bin."""
-        return bucket_bin_collector(self.shop, older_than)
+    def bin(self) -> BucketBin:
+        """Open the bucket's bin."""
+        return BucketBin(self.shop)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from ebbtide.core.errors import BadInput
-from ebbtide.core.manifest import Manifest
-from ebbtide.core.words import Words
 from ebbtide.storage.namespace import overlap
 from ebbtide.targets.kinds import owned_namespaces
-from ebbtide.targets.target import PolicySuite, Target, TargetKind, Workspace
+from ebbtide.targets.target import KindBase, Workspace
+
+if TYPE_CHECKING:
+    from ebbtide_files.target import FilesTarget
 
 
-class FilesKind(TargetKind):
+class FilesKind(KindBase):
     """Folders whose files go when they are old."""
 
     usage = "files:FOLDER"
     plural = "folders"
     planned_by = "its policy file"
-    world = "files"
+    item = "file"
 
     def url(self, text: str) -> str:
         """Return the absolute path of a folder as a URL, so that a folder has one name only."""
@@ -34,16 +34,6 @@ class FilesKind(TargetKind):
             if overlap(folder, place):
                 raise BadInput(f"{folder} and {name} ({place}) overlap", fix="use another folder")
         return FilesTarget(workspace.context, Path(folder))
-
-    def words(self, plan: Manifest) -> Words:
-        """Return the words for objects, with "file" in place of "object"."""
-        return replace(super().words(plan), item="file", known="Known files", has_references=False)
-
-    def policy_suite(self) -> PolicySuite:
-        """Return the tests of policies."""
-        from ebbtide_files.policy_suite import FilesSuite  # noqa: PLC0415 (it imports Spark)
-
-        return FilesSuite()
 
 
 KIND = FilesKind()

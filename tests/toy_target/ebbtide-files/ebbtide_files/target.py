@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from ebbtide.core.decision import EMPTY_BIN, Decision, Outcome
+from ebbtide.core.decision import EMPTY_BIN, Decision
 from ebbtide.core.display import Explanation
 from ebbtide.core.errors import NotFound, PolicyError, StalePlan
 from ebbtide.core.instant import days_after, format_instant
 from ebbtide.core.manifest import Manifest
-from ebbtide.core.recycling import items_of, label_of
-from ebbtide.engine.actor import Actor, Attempt, refuse, settle
-from ebbtide.engine.bins import Bin
+from ebbtide.engine.actor import Actor, Attempt
+from ebbtide.engine.bin_expiry import ExpiredItems
 from ebbtide.engine.cluster_check import Reach, StoreReach
 from ebbtide.engine.collector import Collected, Collector, Context, Identity, Policy, Run
-from ebbtide.engine.expired_items import ExpiredItems
 from ebbtide.engine.layers import Layers
+from ebbtide.engine.object_bin import ObjectBin
+from ebbtide.engine.recycle import store_actor
+from ebbtide.engine.restore import Restorer, check_not_restored_since
 from ebbtide.engine.tables.contracts import STANDINGS
-from ebbtide.storage.store import DeleteRequest, DeleteResult, MoveRequest, StoreSpec, open_store
+from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.target import Options
 
 POLICY, BIN = ".ebbtide-files.json", ".ebbtide-bin/"
@@ -62,10 +60,9 @@ class FilesTarget:
         uid = hashlib.sha256(self.store.url.encode()).hexdigest()
         return Identity(f"files:{self.folder}", uid, self.store.url)
 
-    @property
-    def bin(self) -> Bin:
-        """The folder's bin."""
-        return Bin(open_store(self.store), BIN, self.identity.uid)
+    def bin(self) -> ObjectBin:
+        """Open the folder's bin, which lies in the folder."""
+        return ObjectBin.in_store(self.context, self.identity, self.store, BIN)
 
     def rule(self) -> Rule:
         """Read the policy file."""
@@ -82,21 +79,17 @@ class FilesTarget:
     def collector_of(self, plan: Manifest) -> Collector:
         """Return the collector that made a plan."""
         if plan.collector == EMPTY_BIN:
-            return self.bin_collector()
+            return ExpiredItems(self.bin())
         return FilesCollector(self, Rule.model_validate_json(plan.policy))
-
-    def bin_collector(self, older_than: int | None = None) -> Collector:
-        """Return the collector of the folder's bin."""
-        return ExpiredItems(self.context, self.bin, self.identity, lambda: self.identity, older_than)
 
     def explain(self, item: str, options: Options, now: datetime) -> Explanation:
         """Say when a file goes."""
         if item == POLICY or item.startswith(BIN):
             raise NotFound(f"{item} is never collected", fix="name another file")
         written, days = open_store(self.store).stat(item).last_modified, self.rule().days
-        deadline = days_after(written, days)
+        deadline = max(days_after(written, days), self.bin().held_until(item) or written)
         decision = Decision.DUE if deadline <= now else Decision.HELD
-        said = f"{item} is {decision}: it is {days} days old at {format_instant(deadline)}"
+        said = f"{item} is {decision}: it is kept for {days} days, until {format_instant(deadline)}"
         return Explanation((said,), {"decision": decision, "deadline": deadline})
 
 
@@ -123,6 +116,11 @@ class FilesCollector(Collector):
         """Reach the folder."""
         return StoreReach(self.target.store)
 
+    def before_plan(self) -> tuple[str, ...]:
+        """Finish an interrupted restore."""
+        Restorer(self.target.bin()).finish_interrupted()
+        return ()
+
     def collect(self, run: Run) -> Collected:
         """List the folder in one Spark task, and hold each file until it is old enough."""
         store, place = self.target.store, run.folder.scratch / "standings"
@@ -130,43 +128,20 @@ class FilesCollector(Collector):
         listed = task.mapInArrow(lambda _: open_store(store).list(), LISTED)
         files = listed.where((listed.key != POLICY) & ~listed.key.startswith(BIN))
         columns = STANDING.format(days=self.rule.days).split("|")
-        STANDINGS.write(files.selectExpr(*columns), place, partition_by="kind")
+        verdicts = self.target.bin().holding(files.selectExpr(*columns))
+        STANDINGS.write(verdicts, place, partition_by="kind")
         return Collected(Layers(place), {}, without_buried=True)
 
     def check_unchanged(self, plan: Manifest) -> None:
-        """Stop if the policy or the days of the bin were changed since the plan was made."""
+        """Stop if the policy or the bin was changed since the plan was made."""
         try:
             now = replace(self, rule=self.target.rule()).policy()
         except PolicyError as broken:
             raise StalePlan(broken.what, why=broken.why, fix="plan again") from broken
         if (now.hash, now.bin_days) != (plan.policy_hash, plan.recycling and plan.recycling.days):
             raise StalePlan(f"the policy or the bin of {plan.target} was changed", fix="plan again")
+        check_not_restored_since(self.target.context.ledger, plan)
 
     def actor(self, plan: Manifest, attempt: Attempt) -> Actor:
-        """Move files into the bin if the plan says so, or else delete them."""
-        label = label_of(plan, attempt.now())
-        if label is not None:
-            self.target.bin.write(label)  # before the first file: whatever lies in the bin has a label
-        place = None if label is None else items_of(BIN, label.folder)
-        return partial(_remove, self.target.store, attempt, place)
-
-
-def _remove(store: StoreSpec, attempt: Attempt, place: str | None, batches: Iterable[Any]) -> Iterator[Any]:
-    """Remove files on an executor; return one outcome for each row, in the order of the rows."""
-    again = attempt.is_repeated()
-    for batch in batches:
-        results = [_remove_one(store, place, row, again=again) for row in batch.to_pylist()]
-        yield attempt.outcomes(batch, results)
-
-
-def _remove_one(spec: StoreSpec, place: str | None, row: dict[str, Any], *, again: bool) -> DeleteResult:
-    """Remove a file if it is still the one that was planned."""
-    key, etag, store = row["address"], row["task"]["etag"], open_store(spec)
-    refused = refuse(key, row["kept_because"], metadata=True)
-    if refused is not None:
-        return refused
-    if place is None:
-        return settle(store.delete([DeleteRequest(key, etag)])[0], again=again)
-    moved = store.move([MoveRequest(key, place + key, etag)])[0]
-    ended = {Outcome.DELETED: Outcome.RECYCLED, Outcome.TAKEN: Outcome.FAILED}
-    return replace(moved, outcome=ended.get(moved.outcome, moved.outcome))
+        """Move files into the bin if the plan says so, or else delete them; a file that changed stays."""
+        return store_actor(self.target.bin(), plan, attempt)

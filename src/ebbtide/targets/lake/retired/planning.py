@@ -23,9 +23,9 @@ from ebbtide.engine.spark.progress import OnProgress, no_progress, watch
 from ebbtide.engine.tables.contracts import INVENTORY, STANDINGS
 from ebbtide.engine.tables.digest import address_hash
 from ebbtide.storage.store import Store
-from ebbtide.targets.lake.catalog.model import DeletedRepository
+from ebbtide.targets.lake.bin import BIN_ROOT
+from ebbtide.targets.lake.catalog.model import RetiredRepository
 from ebbtide.targets.lake.catalog.partitions import BRANCHES, repository_path
-from ebbtide.targets.lake.recycling import BIN_ROOT
 from ebbtide.targets.lake.retired.listing import is_own, list_namespace, neighbours, own_folders
 
 _MICROSECOND = timedelta(microseconds=1)

@@ -39,7 +39,7 @@ class ImageRef:
 
     def __str__(self) -> str:
         """Give the whole name in its one form."""
-        return f"{self.registry}{'/' if self.registry.startswith('oci://') else '//'}{self.name}"
+        return place_in(self.registry, self.name)
 
 
 def image_ref(text: str) -> ImageRef:
@@ -61,6 +61,35 @@ def image_ref(text: str) -> ImageRef:
         _refuse(text, "it names no image in a registry")
     repository, tag, digest = _apart(text, image)
     return ImageRef(registry_address(where), repository, tag, digest)
+
+
+def place_in(registry: str, name: str) -> str:
+    """Return the whole name of an image or repository in a registry; without one, that of the registry."""
+    return f"{registry}{'/' if registry.startswith('oci://') else '//'}{name}" if name else registry
+
+
+def image_in(name: str) -> tuple[str, str, str]:
+    """
+    Take the name of an image inside a registry apart: repository, tag and digest, of which one is empty.
+
+    >>> image_in("team/app:v1")
+    ('team/app', 'v1', '')
+    """
+    return _apart(name, name)
+
+
+def is_image(text: str) -> bool:
+    """
+    Return True if a reference names an image and not only a registry or a repository.
+
+    >>> is_image("oci://registry.example:5000/team/app"), is_image("oci-layout:images//app:v1")
+    (False, True)
+    """
+    if text.startswith("oci://"):
+        _, slash, inside = text.removeprefix("oci://").partition("/")
+    else:
+        _, slash, inside = text.rpartition("//")
+    return bool(slash) and (":" in inside or "@" in inside)
 
 
 def repository_ref(text: str) -> tuple[str, str]:

@@ -13,11 +13,11 @@ from typing import Any
 
 from ebbtide.core.errors import BadInput, MetadataError, SafetyStop
 from ebbtide.targets.oci.base import RegistrySpec
+from ebbtide.targets.oci.bin.entry import is_bin
 from ebbtide.targets.oci.client.address import repository_of
 from ebbtide.targets.oci.client.opening import open_registry
 from ebbtide.targets.oci.inventory.engine import Scope, Tagged
 from ebbtide.targets.oci.inventory.snapshots import Snapshot
-from ebbtide.targets.oci.recycling.naming import is_bin
 
 
 def find_scope(spec: RegistrySpec, earlier: Snapshot | None, repositories: Iterable[str] | None) -> Scope:

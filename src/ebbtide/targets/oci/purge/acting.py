@@ -30,12 +30,12 @@ from ebbtide.core.instant import format_instant
 from ebbtide.engine.actor import Attempt, settle
 from ebbtide.storage.store import DeleteResult
 from ebbtide.targets.oci.base import Registry, RegistrySpec
+from ebbtide.targets.oci.bin.entry import BinEntry, KeptTag
+from ebbtide.targets.oci.bin.moves import set_aside
 from ebbtide.targets.oci.client.opening import open_registry
 from ebbtide.targets.oci.client.untagging import untag
 from ebbtide.targets.oci.policies.policy import Policy
 from ebbtide.targets.oci.purge.planned import Action, Planned, by_manifest, planned_items, tags_of
-from ebbtide.targets.oci.recycling.entry import BinEntry, KeptTag
-from ebbtide.targets.oci.recycling.setting_aside import set_aside
 
 Results = dict[int, DeleteResult]
 

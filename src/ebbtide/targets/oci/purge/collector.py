@@ -28,6 +28,7 @@ from ebbtide.engine.tables.contracts import NEWLY_REFERENCED, PLAN
 from ebbtide.engine.tables.digest import address_hash
 from ebbtide.state.users import SYSTEM, current_user
 from ebbtide.targets.oci.base import Capabilities
+from ebbtide.targets.oci.bin.contents import OwnCollector
 from ebbtide.targets.oci.client.address import repository_of
 from ebbtide.targets.oci.kind import PURGE
 from ebbtide.targets.oci.model import GOES
@@ -44,7 +45,6 @@ from ebbtide.targets.oci.purge.shop import RegistryShop
 from ebbtide.targets.oci.purge.survey import not_adopted, policy_shares
 from ebbtide.targets.oci.reach import RegistryReach
 from ebbtide.targets.oci.records.model import Role
-from ebbtide.targets.oci.recycling.discarding import OwnCollector
 from ebbtide.targets.oci.running_source import RunningSource, planned_source
 from ebbtide.targets.oci.tables import VERDICTS
 

@@ -11,20 +11,21 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from ebbtide.core.decision import Outcome
+from ebbtide.core.decision import EMPTY_BIN, Outcome
 from ebbtide.engine.burials import outcome_folders
 from ebbtide.engine.removed_table import RemovedTable
 from ebbtide.engine.tables.row_counts import counted_files
 from ebbtide.state.runs import Ledger, Run
 from ebbtide.targets.oci.inventory.snapshots import scan_times
 from ebbtide.targets.oci.purge.known import Known
-from ebbtide.targets.oci.purge.restored_marks import BACK, RESTORED
 from ebbtide.targets.oci.records.model import LogKind
 
 EMPTIED = "delete from the recycle bin"
 """What the log says of an image that somebody emptied out of the bin."""
-BIN_COLLECTOR = "bin"
-"""The collector of runs that empty the bin."""
+RESTORED = "assign its policy again, because it was restored"
+"""What the log says of a restored tag or manifest that has a date of its own."""
+BACK = "restored from the recycle bin"
+"""What the log says of one that has none."""
 _GONE = [str(outcome) for outcome in Outcome if outcome.is_gone]
 
 
@@ -89,7 +90,7 @@ def _removed_tags(known: Known, root: Path, ledger: Ledger, first: datetime) -> 
 
 def _emptied(known: Known, root: Path, ledger: Ledger, first: datetime) -> Iterator[tuple[str, _Fact]]:
     """Give the manifests that runs deleted from the bin, which the table of removed items does not have."""
-    for run in ledger.runs_since(known.uid, first, BIN_COLLECTOR):
+    for run in ledger.runs_since(known.uid, first, EMPTY_BIN):
         for row in _rows(root, ledger, run):
             # Spark's timestamps come without a zone; the session's is UTC.
             yield row["address"], _Fact(row["at"].replace(tzinfo=UTC), Place.GONE)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from ebbtide.core.decision import EMPTY_BIN
 from ebbtide.core.display import Explanation
-from ebbtide.core.errors import BadInput
 from ebbtide.core.manifest import Manifest
+from ebbtide.engine.bin_expiry import ExpiredItems
 from ebbtide.engine.collector import Collector, Context, Identity
-from ebbtide.state.users import current_user
+from ebbtide.state.actors import current_user
+from ebbtide.targets.oci.bin.image_bin import ImageBin
 from ebbtide.targets.oci.client.address import repository_of
-from ebbtide.targets.oci.purge.bin_collector import ImageBinCollector
 from ebbtide.targets.oci.purge.collector import PurgeCollector
 from ebbtide.targets.oci.purge.explanation import explained_ref, explanation, ref_in
 from ebbtide.targets.oci.purge.identity import identify
 from ebbtide.targets.oci.purge.order import PurgeOrder
-from ebbtide.targets.oci.purge.removed import BIN_COLLECTOR
 from ebbtide.targets.oci.purge.running_choice import check_choice, read_source, record_choice
 from ebbtide.targets.oci.purge.shop import RegistryShop
 from ebbtide.targets.oci.purge.wanted import Wanted
@@ -92,14 +92,10 @@ class RegistryTarget:
 
     def collector_of(self, plan: Manifest) -> Collector:
         """Return the collector that made a plan."""
-        if plan.collector == BIN_COLLECTOR:
-            return ImageBinCollector(self.shop)
+        if plan.collector == EMPTY_BIN:
+            return ExpiredItems(self.bin())
         return PurgeCollector.of_plan(self.shop, plan)
 
-    def bin_collector(self, older_than: int | None = None) -> Collector:
-        """Return the collector of the registry's bin, where each image has its own date."""
-        if older_than is not None:
-            raise BadInput("every image in the bin of a registry has its own date", fix="plan with --bin")
-        for warning in identify(self.shop, current_user(), "make a plan"):
-            self.workspace.warn(warning)
-        return ImageBinCollector(self.shop)
+    def bin(self) -> ImageBin:
+        """Open the bins of the registry."""
+        return ImageBin(self.shop, self.workspace.warn)

@@ -1,4 +1,4 @@
-"""Setting aside on the executors: what a plan with a recycle bin does in place of deleting."""
+"""Recycle: set items aside on the executors, as a plan with a recycle bin does in place of deleting them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,34 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ebbtide.core.bin_label import items_of, label_of
 from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import EbbtideError
-from ebbtide.engine.actor import Attempt, refuse
+from ebbtide.core.manifest import Manifest
+from ebbtide.engine.actor import Actor, Attempt, planned_etags, refuse, store_deleter, unknown_items
+from ebbtide.engine.object_bin import ObjectBin
 from ebbtide.storage.rate_limit import polite_move
 from ebbtide.storage.store import DeleteResult, MoveRequest, StoreSpec, open_store
 
 _BACK = "an interrupted attempt had set it aside, and it was brought back: {}"
 _SILENT = "the store did not answer for this key"
 _TAKEN = "the bin has another content under this name, so it was left in its place; make a new plan"
+
+
+def store_actor(bin_: ObjectBin, plan: Manifest, attempt: Attempt) -> Actor:
+    """
+    Make what removes objects of the store that a bin is in: into the bin if the plan says so, or for good.
+
+    Each object is removed only if it still has the ETag that was planned, and none that lies in the bin. The
+    label is written first, so that everything that lies in the bin has one.
+    """
+    contents, label = bin_.contents, label_of(plan, attempt.now())
+    spec = contents.store.spec
+    if label is None:
+        return store_deleter(spec, attempt, metadata=True, by_etag=True, not_below=contents.root)
+    contents.write(label)
+    place = items_of(contents.root, label.folder)
+    return Recycler(spec, attempt, place, by_etag=True, not_below=contents.root, metadata=True)
 
 
 @dataclass(frozen=True)
@@ -30,6 +49,12 @@ class Recycler:
     attempt: Attempt
     place: str
     """Below which each item lies under its own address; it ends in a slash."""
+    by_etag: bool = False
+    """Whether an object is moved only if it has the ETag that was planned."""
+    not_below: str = ""
+    """A folder that is not reached."""
+    metadata: bool = False
+    """Whether what a lake would keep its metadata in may be reached."""
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Set the rows aside, batch by batch."""
@@ -42,12 +67,16 @@ class Recycler:
         results = {
             address: refused
             for address, reason in zip(addresses, kept, strict=True)
-            if (refused := refuse(address, reason, metadata=False)) is not None
+            if (refused := refuse(address, reason, metadata=self.metadata, not_below=self.not_below))
         }
         if self.attempt.resumed:
             results |= self._brought_back([one for one in results.values() if one.outcome is Outcome.CHANGED])
+        etags = planned_etags(batch) if self.by_etag else {}
+        results = unknown_items(etags) | results
         wanted = [address for address in addresses if address not in results]
-        moved = self._move([MoveRequest(address, self.place + address) for address in wanted])
+        moved = self._move(
+            [MoveRequest(address, self.place + address, etags.get(address)) for address in wanted]
+        )
         results |= {address: _settled(moved[address]) for address in wanted}
         return self.attempt.outcomes(batch, [results[address] for address in addresses])
 

@@ -1,33 +1,52 @@
 """
-Bringing images back from the bin.
+Moving images into the bin and back.
 
-Everything is copied back and checked before the first tag is put, and the bin forgets an image only after
+Into the bin: a whole copy first, then the entry that says so. The entry is written last, so that it exists
+only if the copy is whole; after a crash the same call goes on. The original is not touched: the caller
+deletes it afterwards, in the order of `removal_order`.
+
+Back: everything is copied and checked before the first tag is put, and the bin forgets an image only after
 that, so a crash loses nothing and the same call finishes it. A tag that stands for another image is never
 moved: it is looked at again just before it is put. Registries have no "put if absent", so a push in the
-moment between these two requests is the one thing that can still be overwritten. Callers hold the registry's
-lock, as for `discard`.
+moment between these two requests is the one thing that can still be overwritten.
 
-What is restored does not expire at once: a scan sees its tags as new, and their days are counted afresh.
+Callers hold the registry's lock (`state.locks.target_lock`), because emptying the bin takes a copy without an
+entry for one that was given up. What is restored does not expire at once: a scan sees its tags as new, and
+their days are counted afresh.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from ebbtide.core.errors import EbbtideError, MetadataError, NotFound, Refused
+from ebbtide.core.errors import Denied, EbbtideError, MetadataError, NotFound, Refused, Unsupported
 from ebbtide.targets.oci.base import Registry
+from ebbtide.targets.oci.bin.contents import discard_each, entries, find_entry
+from ebbtide.targets.oci.bin.entry import (
+    BinEntry,
+    bin_repository,
+    followers,
+    manifest_tag,
+    merged,
+    write_entry,
+)
+from ebbtide.targets.oci.bin.image_copy import (
+    Closure,
+    bring,
+    by_digest,
+    check_whole,
+    closure_of,
+    despite_others,
+    is_whole,
+)
 from ebbtide.targets.oci.names import check_tag
-from ebbtide.targets.oci.recycling.closure import Closure, closure_of
-from ebbtide.targets.oci.recycling.discarding import discard_each
-from ebbtide.targets.oci.recycling.entry import BinEntry
-from ebbtide.targets.oci.recycling.following import followers
-from ebbtide.targets.oci.recycling.listing import entries, find_entry
-from ebbtide.targets.oci.recycling.moving import bring, by_digest, check_whole, is_whole
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoredImage:
     """What a restore did."""
 
     entry: BinEntry
@@ -35,7 +54,7 @@ class Restored:
     """The wanted tags that stand for the image now; none if it never had any."""
     taken: Mapping[str, str] = field(default_factory=dict)
     """Tags that stand for another image, and for which; they were left so."""
-    referrers: tuple[Restored, ...] = ()
+    referrers: tuple[RestoredImage, ...] = ()
     """Signatures and the like that came back with it."""
     left_in_bin: bool = False
     troubles: tuple[str, ...] = ()
@@ -50,7 +69,7 @@ def restore(
     with_referrers: bool = True,
     keep_in_bin: bool | None = None,
     read_blobs: bool = False,
-) -> Restored:
+) -> RestoredImage:
     """
     Bring an image back under its tags, or under `to_tags` instead, with what signs it.
 
@@ -77,11 +96,11 @@ def _is_in_bin(registry: Registry, entry: BinEntry) -> bool:
         return True
 
 
-def _restored_before(registry: Registry, entry: BinEntry, wanted: Sequence[str]) -> Restored:
+def _restored_before(registry: Registry, entry: BinEntry, wanted: Sequence[str]) -> RestoredImage:
     """Accept that an earlier call, which was cut off at its end, has done everything."""
     names = wanted or [entry.digest]
     if all(_stands_for(registry, entry.repository, name) == entry.digest for name in names):
-        return Restored(entry, tuple(wanted))
+        return RestoredImage(entry, tuple(wanted))
     raise NotFound(
         f"{entry} is not in the recycle bin",
         why="it was restored, or its days there are over",
@@ -91,7 +110,7 @@ def _restored_before(registry: Registry, entry: BinEntry, wanted: Sequence[str])
 
 def _bring_back(
     registry: Registry, entry: BinEntry, closure: Closure, wanted: Sequence[str], *, read_blobs: bool = False
-) -> Restored:
+) -> RestoredImage:
     taken = _taken(registry, entry, wanted)
     if wanted and len(taken) == len(wanted):
         raise Refused(
@@ -108,7 +127,7 @@ def _bring_back(
     return _outcome(registry, entry, wanted)
 
 
-def _outcome(registry: Registry, entry: BinEntry, wanted: Sequence[str]) -> Restored:
+def _outcome(registry: Registry, entry: BinEntry, wanted: Sequence[str]) -> RestoredImage:
     """Look at every tag once more: what stands there now is what is told."""
     found = {name: _stands_for(registry, entry.repository, name) for name in wanted}
     for name, digest in found.items():
@@ -119,7 +138,7 @@ def _outcome(registry: Registry, entry: BinEntry, wanted: Sequence[str]) -> Rest
                 fix="restore the image again; it is still in the recycle bin",
             )
     taken = {name: digest for name, digest in found.items() if digest != entry.digest}
-    return Restored(entry, tuple(name for name in found if name not in taken), taken)
+    return RestoredImage(entry, tuple(name for name in found if name not in taken), taken)
 
 
 def _taken(registry: Registry, entry: BinEntry, names: Iterable[str]) -> dict[str, str]:
@@ -135,7 +154,7 @@ def _stands_for(registry: Registry, repository: str, tag: str) -> str:
         return ""
 
 
-def _with_referrers(registry: Registry, back: Restored, closure: Closure) -> Restored:
+def _with_referrers(registry: Registry, back: RestoredImage, closure: Closure) -> RestoredImage:
     """Restore what follows the image, after it; what cannot be is told, and the image is back even so."""
     damage: list[str] = []
     others = list(entries(registry, back.entry.repository, lambda error: damage.append(str(error))))
@@ -149,7 +168,7 @@ def _with_referrers(registry: Registry, back: Restored, closure: Closure) -> Res
     return replace(back, referrers=tuple(found), troubles=tuple(troubles))
 
 
-def _leave_bin(registry: Registry, back: Restored, *, keep_in_bin: bool | None) -> Restored:
+def _leave_bin(registry: Registry, back: RestoredImage, *, keep_in_bin: bool | None) -> RestoredImage:
     """Discard what is back; the image is the last, so that until then a second call finds it."""
     every = [_mark(one, keep_in_bin=keep_in_bin) for one in (*back.referrers, back)]
     failed: dict[str, EbbtideError] = {}
@@ -163,7 +182,7 @@ def _leave_bin(registry: Registry, back: Restored, *, keep_in_bin: bool | None) 
     return replace(whole, referrers=tuple(parts))
 
 
-def _still_there(back: Restored, failed: Mapping[str, EbbtideError]) -> Restored:
+def _still_there(back: RestoredImage, failed: Mapping[str, EbbtideError]) -> RestoredImage:
     error = failed.get(back.entry.digest)
     if error is None:
         return back
@@ -171,7 +190,53 @@ def _still_there(back: Restored, failed: Mapping[str, EbbtideError]) -> Restored
     return replace(back, left_in_bin=True, troubles=(*back.troubles, words))
 
 
-def _mark(back: Restored, *, keep_in_bin: bool | None) -> Restored:
+def _mark(back: RestoredImage, *, keep_in_bin: bool | None) -> RestoredImage:
     """Say whether it stays in the bin; if others took all its tags meanwhile it does, whatever was said."""
     homeless = bool(back.taken) and not back.tags
     return replace(back, left_in_bin=homeless or (bool(back.taken) if keep_in_bin is None else keep_in_bin))
+
+
+def set_aside(
+    registry: Registry,
+    entry: BinEntry,
+    *,
+    read_blobs: bool = False,
+    sleep: Callable[[float], None] = time.sleep,
+) -> BinEntry:
+    """
+    Bring an image with all that it needs into the bin, check that it is there, and give its entry.
+
+    An image that is in the bin already gets one entry for both times. If the original is gone, or no longer
+    whole, and the bin has the image, it was deleted after an earlier call, and that is fine.
+    """
+    bin_name = bin_repository(entry.repository)
+    known = find_entry(registry, entry.repository, entry.digest)
+    try:
+        # A child of an index may have been set aside and removed before the index.
+        closure = closure_of(registry, entry.repository, entry.digest, or_in=bin_name)
+        source = entry.repository
+    except (NotFound, MetadataError):
+        if known is None:
+            raise
+        closure, source = closure_of(registry, bin_name, entry.digest), ""
+    result = merged(known[0] if known else None, entry)
+    result = replace(result, subject=closure.subject, size=closure.size)
+    document = write_entry(result, closure.descriptor)
+
+    def copy_and_say_so() -> None:
+        if source:
+            bring(registry, closure, source, bin_name, manifest_tag)
+        check_whole(registry, closure, bin_name, manifest_tag, read_blobs=read_blobs)
+        if known is None or known[1] != document.digest:
+            registry.put_manifest(bin_name, result.tag, document)
+
+    despite_others(copy_and_say_so, sleep)
+    if known is not None and known[1] != document.digest:
+        _forget(registry, bin_name, known[1])
+    return result
+
+
+def _forget(registry: Registry, bin_name: str, document: str) -> None:
+    """Delete what an entry said before; where that cannot be, a small document without a tag is left."""
+    with suppress(Denied, Unsupported):
+        registry.delete_manifest(bin_name, document)

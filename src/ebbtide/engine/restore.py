@@ -1,14 +1,15 @@
 """
-Restoring: items of the recycle bin go back to their places, as a run of its own in the ledger.
+Restore: items of a recycle bin go back to their places.
 
-What is to be moved is written down page by page before it is. Who is killed leaves at most one page of which
-it is unknown how far it got: it is finished by the next restore or plan of the target, before anything else.
+Where plans go by what runs removed, a restore is a run of its own in the ledger: each page of items is
+written down before it is moved. A killed restore leaves at most one page that may be half done; the next
+restore or plan of the target finishes it before anything else.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from itertools import islice
@@ -18,19 +19,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ebbtide.core.decision import RESTORE, Outcome
-from ebbtide.core.errors import EbbtideError, NotFound, SafetyStop, StalePlan
+from ebbtide.core.display import Explanation
+from ebbtide.core.errors import EbbtideError, NotFound, SafetyStop, StalePlan, StoreError
+from ebbtide.core.format import plural
 from ebbtide.core.instant import Clock, days_after
 from ebbtide.core.manifest import Manifest, Tally
-from ebbtide.core.recycling import Label
-from ebbtide.engine.bins import Bin, BinItem
+from ebbtide.engine.bin import BinItem, RecycleBin, RestoreChoice, Returned
 from ebbtide.engine.durability import make_durable
 from ebbtide.engine.layout import OnStep, RunFolder, no_step, run_folder
 from ebbtide.engine.newest_run import begin_run, check_newest_run
-from ebbtide.engine.removed_table import RemovedTable, fold_if_possible
+from ebbtide.engine.removed_table import fold_if_possible
 from ebbtide.engine.tables.digest import hash_addresses
 from ebbtide.engine.tables.row_counts import record_counts
+from ebbtide.state.locks import target_lock
 from ebbtide.state.runs import Ledger, RunState
-from ebbtide.storage.store import DeleteResult, MoveRequest
+from ebbtide.storage.store import DeleteResult, check_key
 
 PAGE = 1_000
 MOST_NAMED = 20
@@ -54,56 +57,22 @@ _OUTCOMES = pa.schema(
     ]
 )
 
-BeforePage = Callable[[Sequence[BinItem], int], None]
-"""Called with a page and the number of the run before anything of it is moved."""
-
-
-@dataclass(frozen=True)
-class Returned:
-    """What became of an item of the bin, and which item of the target it is now."""
-
-    result: DeleteResult
-    """As of `Store.move`."""
-    address: str
-    version: str | None = None
-    """The version that is in place now; None stands for every version."""
-
-
-MovePage = Callable[[Sequence[BinItem]], Sequence[Returned]]
-"""Moves a page's items to where they were: an answer for each, in order."""
-
-
-def nothing_before(page: Sequence[BinItem], run_id: int) -> None:
-    """Prepare nothing."""
-
-
-@dataclass(frozen=True)
-class RestoreChoice:
-    """What is to come back: all of a folder of the bin, or single items of one or of all."""
-
-    folder: str | None = None
-    items: tuple[str, ...] = ()
-    """Keys or addresses; none means everything in the folder."""
-    days: int | None = None
-    """For how many days no run takes the items again; None is as long as the bin keeps them."""
-
-    def asked(self) -> str:
-        """Say what was asked for, for the ledger; an interrupted restore is finished by it."""
-        asked = {"folder": self.folder, "items": len(self.items) or "all", "days": self.days}
-        return json.dumps({"restore": asked})
-
 
 @dataclass(frozen=True)
 class Restored:
     """What a restore did, by outcome, and the first items that are not back."""
 
-    run_id: int
+    run_id: int | None
+    """The number of the restore in the ledger; None where the target records it."""
     outcomes: dict[str, Tally]
     troubles: tuple[str, ...]
+    """Why items are not back, or what was not done although they are."""
     held_until: datetime | None = None
     """Until when no run takes any of them again; None if nothing came back or nothing is held."""
     gone: int = 0
     """How many items were asked for that a run had set aside, and the bin does not have any more."""
+    notes: tuple[Explanation, ...] = ()
+    """What the target has to say of each item, where it has."""
 
     @property
     def back(self) -> Tally:
@@ -121,25 +90,79 @@ class Restored:
         return replace(self, troubles=(*self.troubles, *reasons)[:MOST_NAMED], gone=len(reasons))
 
 
+def restore(bin_: RecycleBin, choice: RestoreChoice, on_step: OnStep = no_step) -> Restored:
+    """Bring back what was chosen, none of it over another content, and forget what is empty then."""
+    bin_.check_restore(choice)
+    context, owner = bin_.context, bin_.identity
+    with target_lock(context.root, owner.uid, f"ebb restore {owner.url}"):
+        work = Restorer(bin_, on_step)
+        # First, so that what it has brought back is no longer looked for.
+        work.finish_interrupted()
+        wanted = bin_.wanted(choice)
+        if bin_.records_restores:
+            check_none_interrupted(context.ledger, owner.uid, wanted.whole.run_id if wanted.whole else None)
+        done = work.restore(choice, wanted.items).with_gone(wanted.gone)
+        bin_.after_restore(choice, wanted, done.back.objects)
+    return done
+
+
+def copy_out(bin_: RecycleBin, choice: RestoreChoice, folder: Path) -> int:
+    """Copy items to a folder of this machine, each under its address; nothing there is overwritten."""
+    wanted = bin_.wanted(choice)
+    if wanted.gone:
+        raise NotFound(
+            wanted.gone[0], why="nothing was copied", fix="see 'ebb recycle ls' for what the bin has"
+        )
+    copied = 0
+    for item in wanted.items:
+        check_key(item.address)
+        # A key may begin with a slash, and then it must not lead away from the folder.
+        place = folder / item.address.lstrip("/")
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with place.open("xb") as file:
+                file.write(bin_.read(item))
+        except OSError as broken:
+            raise StoreError(
+                f"{place} cannot be written: {broken.strerror}",
+                why=f"{plural(copied, 'object')} were copied before; all are in the bin still",
+                fix="choose another folder",
+            ) from None
+        copied += 1
+    return copied
+
+
 @dataclass(frozen=True)
 class Restorer:
     """Brings items of one target's bin back; the caller holds the target's lock."""
 
-    root: Path
-    ledger: Ledger
-    bin: Bin
-    clock: Clock
-    moves: MovePage
-    """Moves a page's items back, and says of each what became of it."""
-    before: BeforePage = nothing_before
+    bin: RecycleBin
     on_step: OnStep = no_step
     _days: dict[str, int] = field(default_factory=dict)
     """For how many days each folder of the bin keeps its items."""
 
-    def restore(self, target: str, asked: str, items: Iterable[BinItem]) -> Restored:
-        """Bring items back, none over another content; `asked` is as of `RestoreChoice.asked`."""
+    @property
+    def root(self) -> Path:
+        """The state root."""
+        return self.bin.context.root
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger."""
+        return self.bin.context.ledger
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of what is recorded."""
+        return self.bin.context.clock
+
+    def restore(self, choice: RestoreChoice, items: Iterable[BinItem]) -> Restored:
+        """Bring items back, none over another content, as a run of its own where that is recorded."""
+        if not self.bin.records_restores:
+            return self._unrecorded(choice, items)
         self.finish_interrupted()
-        run_id = begin_run(self.root, self.ledger, target, self.bin.target_uid, RESTORE, asked, self.clock())
+        identity, asked = self.bin.identity, choice.asked()
+        run_id = begin_run(self.root, self.ledger, identity.url, identity.uid, RESTORE, asked, self.clock())
         folder = run_folder(self.root, run_id)
         folder.wanted.mkdir(parents=True)
         self.on_step("restore begun")
@@ -150,40 +173,50 @@ class Restorer:
             for number, page in enumerate(_paged(items)):
                 _want(folder, number, page)
                 self.on_step(f"page {number} wanted")
-                done = _added(done, page, self._move(folder, number, page, days_asked(asked)))
+                done = _added(done, page, self._move(folder, number, page, choice))
         except EbbtideError as broken:
             self.ledger.move(run_id, RunState.FAILED, error=broken.what)
             raise
         self._end(run_id, done.outcomes)
         return done
 
+    def _unrecorded(self, choice: RestoreChoice, items: Iterable[BinItem]) -> Restored:
+        """Bring items back where the target itself records it and each can simply be brought back again."""
+        done = Restored(None, {}, ())
+        for page in _paged(items):
+            moved = [_settled(one) for one in self.bin.bring_back(page, choice)]
+            done = _added(done, page, [_Outcome(one, None) for one in moved])
+        return done
+
     def finish_interrupted(self) -> None:
         """Finish the page that a killed restore may have left half-way, and note that it was interrupted."""
         check_newest_run(self.root, self.ledger)
-        for run in self.ledger.runs_in(self.bin.target_uid, *_WAY):
+        for run in self.ledger.runs_in(self.bin.identity.uid, *_WAY):
             if run.collector != RESTORE:
                 continue
             folder = run_folder(self.root, run.run_id)
             done = {wave for wave, tries in self.ledger.wave_attempts(run.run_id).items() if tries[-1][1]}
             for number, page in _pages(folder):
                 if number not in done:
-                    self._move(folder, number, page, days_asked(self.ledger.policy(run.run_id)))
+                    self._move(
+                        folder, number, page, RestoreChoice(days=days_asked(self.ledger.policy(run.run_id)))
+                    )
             for state in _WAY[_WAY.index(run.state) + 1 :]:
                 self.ledger.move(run.run_id, state)
             error = "it was interrupted; what it had begun is finished, restore the rest again"
             self.ledger.move(run.run_id, RunState.FAILED, error=error)
 
     def _move(
-        self, folder: RunFolder, number: int, page: Sequence[BinItem], days: int | None
+        self, folder: RunFolder, number: int, page: Sequence[BinItem], choice: RestoreChoice
     ) -> list[_Outcome]:
         """Move one page's items and make durable what became of each."""
-        self.before(page, folder.run_id)
+        self.bin.before_page(page, folder.run_id)
         attempt = self.ledger.start_wave(folder.run_id, number)
-        moved = [_settled(one) for one in self.moves(page)]
+        moved = [_settled(one) for one in self.bin.bring_back(page, choice)]
         self.on_step(f"page {number} moved")
         now = self.clock()
         done = [
-            _Outcome(one, self._held_until(item, days, now) if _is_back(one) else None)
+            _Outcome(one, self._held_until(item, choice.days, now) if _is_back(one) else None)
             for item, one in zip(page, moved, strict=True)
         ]
         place = folder.outcomes(number, attempt)
@@ -204,10 +237,7 @@ class Restorer:
 
     def _days_of(self, folder: str) -> int:
         if folder not in self._days:
-            try:
-                self._days[folder] = self.bin.label(folder).days
-            except EbbtideError:
-                self._days[folder] = self.ledger.recycling_days(self.bin.target_uid) or 0
+            self._days[folder] = self.bin.days_of(folder)
         return self._days[folder]
 
     def _end(self, run_id: int, tallies: dict[str, Tally]) -> None:
@@ -217,7 +247,7 @@ class Restorer:
         else:
             self.ledger.move(run_id, RunState.SUCCEEDED)
         self.on_step("restore ended")
-        fold_if_possible(self.root, self.ledger, self.bin.target_uid, self.clock())
+        fold_if_possible(self.root, self.ledger, self.bin.identity.uid, self.clock())
 
 
 @dataclass(frozen=True)
@@ -240,34 +270,6 @@ def days_asked(asked: str) -> int | None:
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
     return days if isinstance(days, int) else None
-
-
-def to_addresses(contents: Bin, page: Sequence[BinItem]) -> Sequence[Returned]:
-    """Move items to the addresses that they had, by the store's own moves."""
-    requests = [MoveRequest(contents.place_of(one.folder, one.address), one.address) for one in page]
-    moved = contents.store.move(requests)
-    return [Returned(result, item.address) for item, result in zip(page, moved, strict=True)]
-
-
-def fate_outside_bin(table: RemovedTable, address: str) -> str | None:
-    """Say why the bin does not have an item that a run took away; None if no run did."""
-    for row in table.find(address):
-        if row["outcome"] == Outcome.RESTORED:
-            return f"already restored by run {row['run_id']}"
-        if row["outcome"] == Outcome.RECYCLED:
-            return f"gone from the bin, where run {row['run_id']} had set it aside"
-        return f"not in the bin: run {row['run_id']} left it {row['outcome']}"
-    return None
-
-
-def chosen_labels(contents: Bin, choice: RestoreChoice) -> list[Label]:
-    """Give the folders to look into, the newest run first; a damaged one that nobody named is no matter."""
-    if choice.folder is not None:
-        label = contents.label(choice.folder)
-        if label.target_uid != contents.target_uid:
-            raise NotFound(f"{choice.folder!r} is in the bin of another target: {label.target}")
-        return [label]
-    return contents.labels(lambda _broken: None)[::-1]
 
 
 def restored_since(ledger: Ledger, target_uid: str, run_id: int) -> int | None:
@@ -347,6 +349,7 @@ def _is_back(one: Returned) -> bool:
 def _added(done: Restored, page: Sequence[BinItem], outcomes: Sequence[_Outcome]) -> Restored:
     """Count a page."""
     tallies, troubles, held = dict(done.outcomes), list(done.troubles), done.held_until
+    notes = list(done.notes)
     for item, one in zip(page, outcomes, strict=True):
         label = str(one.result.outcome)
         known = tallies.get(label, Tally(label, 0, 0))
@@ -355,7 +358,9 @@ def _added(done: Restored, page: Sequence[BinItem], outcomes: Sequence[_Outcome]
             held = min(held or one.until, one.until)
         if not _is_back(one.returned) and len(troubles) < MOST_NAMED:
             troubles.append(f"{item.address}: {one.result.outcome} {one.result.reason}".rstrip())
-    return replace(done, outcomes=tallies, troubles=tuple(troubles), held_until=held)
+        troubles += one.returned.troubles
+        notes += [one.returned.note] if one.returned.note else []
+    return replace(done, outcomes=tallies, troubles=tuple(troubles), held_until=held, notes=tuple(notes))
 
 
 def _outcomes(

@@ -1,35 +1,47 @@
 """
-Taking images out of the bin for good.
+The contents of a registry's bin: its repositories, its images, and removing images from it for good.
 
-The entry goes first and then its manifests, an index before its children. Manifests that another entry in the
+An entry goes first and then its manifests, an index before its children. Manifests that another entry in the
 same bin needs stay. A crash leaves manifests without an entry; they carry no time, so nothing but the lock
-tells them from a copy that is being made: callers hold the registry's lock (`ledger.locks.target_lock`) here
+tells them from a copy that is being made: callers hold the registry's lock (`state.locks.target_lock`) here
 and in `set_aside`, and under it such leftovers are dead. The next discard in that bin clears them. A run that
 does both does one after the other: a discard beside a set_aside in the same bin could take what that has just
 found to be there.
 
-What somebody else put into the repository of a bin stays, with all that it needs (see `foreign`).
+What another tool put into the repository of a bin is reported and never removed. Content decides, not names:
+an entry carries Ebbtide's annotations, and the copy of an image has a tag made of its own digest. Every other
+tag or manifest is foreign, also if its name looks like one of ours, and so is everything that it needs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from typing import Protocol, runtime_checkable
 
-from ebbtide.core.errors import EbbtideError, MetadataError, NotFound, StalePlan, Unsupported
+from ebbtide.core.errors import EbbtideError, MetadataError, NotFound, Refused, StalePlan, Unsupported
 from ebbtide.core.instant import NEVER
-from ebbtide.targets.oci.base import Registry
-from ebbtide.targets.oci.documents import Content, read_content
-from ebbtide.targets.oci.recycling.closure import removal_order
-from ebbtide.targets.oci.recycling.entry import BinEntry
-from ebbtide.targets.oci.recycling.foreign import Foreign, foreign_in, is_own_copy, is_own_document
-from ebbtide.targets.oci.recycling.listing import find_entry
-from ebbtide.targets.oci.recycling.naming import image_reference, is_entry_tag, manifest_tag
+from ebbtide.targets.oci.base import Manifest, Registry
+from ebbtide.targets.oci.bin.entry import (
+    MARKER_REPOSITORY,
+    PREFIX,
+    BinEntry,
+    bin_repository,
+    damaged,
+    entry_tag,
+    image_reference,
+    is_bin,
+    is_entry_tag,
+    is_manifest_tag,
+    manifest_tag,
+    read_entry_document,
+)
+from ebbtide.targets.oci.bin.image_copy import removal_order
+from ebbtide.targets.oci.documents import INDEXES, Content, parse_object, read_content
 
 
 @dataclass(frozen=True)
@@ -145,7 +157,7 @@ def _needs(registry: Registry, bin_name: str, doomed: Iterable[str] = ()) -> Nee
     A manifest that cannot be understood raises, unless its entry is to go anyway.
     """
     found = {}
-    for tag in _tags(registry, bin_name):
+    for tag in _all_tags(registry, bin_name):
         if is_entry_tag(tag):
             contents = _reach(registry, bin_name, image_reference(tag), is_doomed=tag in doomed)
             found[tag] = removal_order(contents)
@@ -180,7 +192,7 @@ def leftovers(registry: Registry, bin_name: str) -> list[str]:
 
 def _leftovers(registry: Registry, bin_name: str, needs: Needs, foreign: Foreign) -> list[str]:
     needed = needs.tags
-    references = [t for t in _tags(registry, bin_name) if not is_entry_tag(t) and t not in needed]
+    references = [t for t in _all_tags(registry, bin_name) if not is_entry_tag(t) and t not in needed]
     with suppress(Unsupported):  # where they cannot be listed, what is left without a tag is found by nobody
         references += [digest for digest in registry.untagged(bin_name) if digest not in needs]
     found: dict[str, Content] = {}
@@ -214,8 +226,168 @@ def free_blobs(registry: Registry, bin_name: str) -> list[str]:
     return registry.remove_unneeded_blobs(bin_name, NEVER) if isinstance(registry, OwnCollector) else []
 
 
-def _tags(registry: Registry, bin_name: str) -> list[str]:
+def _all_tags(registry: Registry, bin_name: str) -> list[str]:
     try:
         return list(registry.tags(bin_name))
     except NotFound:
         return []
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """The foreign tags of a bin, and the digests of all manifests that they need."""
+
+    tags: tuple[str, ...] = ()
+    digests: frozenset[str] = frozenset()
+
+
+def is_own_document(manifest: Manifest, tag: str = "") -> bool:
+    """Return True for an entry, damaged or not: it has our annotations, or it leads to what its tag names."""
+    document = parse_object(manifest.body, f"manifest {manifest.digest}")
+    notes = document.get("annotations")
+    if isinstance(notes, dict) and any(str(name).startswith(PREFIX) for name in notes):
+        return True
+    if manifest.media_type not in INDEXES:
+        return False
+    return tag in [entry_tag(child.digest) for child in read_content(manifest).children]
+
+
+def is_own_copy(tag: str, digest: str) -> bool:
+    """Return True if a tag keeps the copy of an image: it is made of the digest that it stands for."""
+    return is_manifest_tag(tag) and tag == manifest_tag(digest)
+
+
+def foreign_in(registry: Registry, bin_name: str) -> Foreign:
+    """
+    Find what is foreign in a bin.
+
+    A foreign manifest that cannot be understood raises, because nobody can say which others it needs.
+    """
+    tags, digests = [], set[str]()
+    try:
+        names = list(registry.tags(bin_name))
+    except NotFound:
+        return Foreign()
+    for tag in names:
+        try:
+            if is_manifest_tag(tag) and is_own_copy(tag, registry.resolve(bin_name, tag).digest):
+                continue
+            manifest = registry.manifest(bin_name, tag)
+        except NotFound:
+            continue
+        if not (is_entry_tag(tag) and is_own_document(manifest, tag)):
+            tags.append(tag)
+            digests |= _needed(registry, bin_name, manifest)
+    return Foreign(tuple(tags), frozenset(digests))
+
+
+def foreign_words(bin_name: str, tag: str) -> str:
+    """Say that a tag is foreign."""
+    return f"{bin_name}:{tag} was not put there by Ebbtide and is left alone"
+
+
+def _needed(registry: Registry, bin_name: str, manifest: Manifest) -> set[str]:
+    """Give the digests of a manifest and of all that it leads to."""
+    found: set[str] = set()
+    waiting = [manifest]
+    while waiting:
+        one = waiting.pop()
+        found.add(one.digest)
+        for child in read_content(one).children:
+            if child.digest not in found:
+                try:
+                    waiting.append(registry.manifest(bin_name, child.digest))
+                except NotFound:
+                    continue
+    return found
+
+
+OnDamage = Callable[[MetadataError], None]
+
+
+def bin_repositories(registry: Registry) -> Iterator[str]:
+    """
+    Stream the names of all bins of a registry; the repository of its marker is none.
+
+    One that was opened for a single repository lists nothing but that: its bin is looked for by name.
+    """
+    listed = 0
+    only = ""
+    for name in registry.repositories():
+        listed, only = listed + 1, name
+        if is_bin(name) and name != MARKER_REPOSITORY:
+            yield name
+    if listed == 1 and not is_bin(only) and _has_bin(registry, only):
+        yield bin_repository(only)
+
+
+def entries(
+    registry: Registry, repository: str | None = None, on_damage: OnDamage | None = None
+) -> Iterator[BinEntry]:
+    """
+    Stream the images in the bin of a repository, or in all bins.
+
+    An entry that cannot be understood raises MetadataError, for it must not look like none. Who gives
+    `on_damage` is told of it there and gets the others. What somebody else put there is no entry.
+    """
+    bins = bin_repositories(registry) if repository is None else [bin_repository(repository)]
+    for name in bins:
+        for tag in _tags(registry, name):
+            if is_entry_tag(tag):
+                yield from _one(registry, name, tag, on_damage)
+
+
+def read_entry(registry: Registry, repository: str, digest: str) -> BinEntry:
+    """Read what the bin of a repository says of an image; NotFound if it is not there."""
+    found = find_entry(registry, repository, digest)
+    if found is None:
+        raise NotFound(
+            f"{repository}@{digest} is not in the recycle bin",
+            why="it was never set aside, or it was restored, or its days there are over",
+            fix="see what there is with 'ebb image recycle list'",
+        )
+    return found[0]
+
+
+def find_entry(registry: Registry, repository: str, digest: str) -> tuple[BinEntry, str] | None:
+    """Read what the bin says of an image, with the digest of what says it; None if it is not there."""
+    name, tag = bin_repository(repository), entry_tag(digest)
+    try:
+        document = registry.manifest(name, tag)
+    except NotFound:
+        return None
+    return _read(document, name, tag), document.digest
+
+
+def _one(registry: Registry, name: str, tag: str, on_damage: OnDamage | None) -> Iterator[BinEntry]:
+    """Read one entry; one that was discarded since its tag was listed is not there and no damage."""
+    try:
+        document = registry.manifest(name, tag)
+        if is_own_document(document, tag):
+            yield _read(document, name, tag)
+    except NotFound:
+        return
+    except (MetadataError, Unsupported) as wrong:
+        error = wrong if isinstance(wrong, MetadataError) else damaged(f"the entry {name}:{tag}", wrong.what)
+        if on_damage is None:
+            raise error from None
+        on_damage(error)
+
+
+def _read(document: Manifest, name: str, tag: str) -> BinEntry:
+    return read_entry_document(document, name, tag)
+
+
+def _tags(registry: Registry, name: str) -> Iterator[str]:
+    """List tags; a bin that was never made has none."""
+    try:
+        yield from registry.tags(name)
+    except NotFound:
+        return
+
+
+def _has_bin(registry: Registry, repository: str) -> bool:
+    try:
+        return next(_tags(registry, bin_repository(repository)), None) is not None
+    except Refused:  # a name that is too long has none
+        return False

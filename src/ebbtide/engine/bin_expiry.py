@@ -1,0 +1,143 @@
+"""
+The collector of a recycle bin: what has been there for its days goes for good, by a plan like any other.
+
+Its breaker compares with what is in the bin, and its actor reaches nothing but the bin.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from ebbtide.core.decision import EMPTY_BIN, HoldReason
+from ebbtide.core.errors import EbbtideError
+from ebbtide.core.manifest import Manifest
+from ebbtide.engine.actor import Actor, Attempt
+from ebbtide.engine.apply import Applied
+from ebbtide.engine.bin import RecycleBin
+from ebbtide.engine.cluster_check import Reach
+from ebbtide.engine.collector import Collected, Collector, Identity, Policy, Run
+from ebbtide.engine.layers import TOUCHED, Layers
+from ebbtide.engine.layout import OnStep
+from ebbtide.engine.restore import Restorer, check_not_restored_since
+from ebbtide.engine.spark.progress import watch
+from ebbtide.engine.tables.contracts import STANDINGS, TASK
+from ebbtide.engine.tables.digest import address_hash
+
+_CONDITION = {"etag": "string", "latest": "boolean", "newer": "int", "goal": "string"}
+
+
+@dataclass(frozen=True)
+class ExpiredItems(Collector):
+    """
+    Collects what has been in a target's recycle bin for its days.
+
+    Nothing refers to what lies in the bin, and only a restore takes it from there, which waits for the
+    target's lock and makes the plan stale.
+    """
+
+    bin: RecycleBin
+    older_than: int | None = None
+    """Collect what has been there for so many days, and not for as long as its label says."""
+
+    name = EMPTY_BIN
+
+    @property
+    def in_order(self) -> bool:  # type: ignore[override]
+        """Whether the bin has to be emptied in the order of its items."""
+        return self.bin.in_order
+
+    @property
+    def identity(self) -> Identity:
+        """The target that the bin belongs to."""
+        return self.bin.identity
+
+    def policy(self) -> Policy:
+        """Return the expiry of the bin."""
+        days = self.older_than
+        text = json.dumps({"bin": "expired" if days is None else f"older than {days} days"})
+        return Policy(text, hashlib.sha256(text.encode()).hexdigest())
+
+    def reach(self) -> Reach:
+        """Reach what the bin lies in."""
+        return self.bin.reach()
+
+    def check_ready(self) -> None:
+        """Raise if what the bin lies in does not answer."""
+        self.bin.check_ready()
+
+    def before_plan(self) -> tuple[str, ...]:
+        """Check the owner, and finish an interrupted restore."""
+        warnings = self.bin.before_plan()
+        self.bin.check_owner()
+        if self.bin.records_restores:
+            Restorer(self.bin).finish_interrupted()
+        return warnings
+
+    def collect(self, run: Run) -> Collected:
+        """List the bin on the executors, and hold each item until its days are over."""
+        place = run.folder.scratch / "standings"
+        with watch(run.spark, "listing", run.on_progress):
+            found = self.bin.expiry(run, self.older_than)
+            STANDINGS.write(expiry_verdicts(found.rows, self.bin.action), place, partition_by="kind")
+        run.on_step("standings written")
+        return Collected(Layers(place), found.read, found.warnings, without_buried=True)
+
+    def check(self, plan: Manifest) -> None:
+        """Check also what the bin checks once."""
+        self.check_unchanged(plan)
+        self.bin.check(plan)
+
+    def check_unchanged(self, plan: Manifest) -> None:
+        """Stop if this is no longer the target that was planned, or something was restored since."""
+        self.bin.check_unchanged(plan)
+        if self.bin.records_restores:
+            check_not_restored_since(self.bin.context.ledger, plan)
+
+    def actor(self, plan: Manifest, attempt: Attempt) -> Actor:  # noqa: ARG002 (the rows say it all)
+        """Delete what lies in the bin, and nothing else, whatever the plan says."""
+        return self.bin.deleter(attempt)
+
+    def after_apply(self, spark: SparkSession, plan: Manifest, applied: Applied, on_step: OnStep) -> None:  # noqa: ARG002 (labels are few)
+        """Forget what is empty, and let the target record what was done."""
+        self.bin.after_expiry(plan, applied)
+        on_step("labels tidied")
+
+    def after_failure(self, plan: Manifest, error: EbbtideError) -> None:
+        """Let the target record how far it came."""
+        self.bin.after_failure(plan, error)
+
+
+def expiry_verdicts(listed: DataFrame, action: str | None = None) -> DataFrame:
+    """Hold each item of a bin (columns of `bin.EXPIRY`) until the end of its days."""
+    task = (
+        f.lit(None)
+        if action is None
+        else f.struct(
+            f.lit(action).alias("action"),
+            f.lit("").alias("version"),
+            *(f.lit(None).cast(kind).alias(name) for name, kind in _CONDITION.items()),
+        )
+    )
+    return STANDINGS.check(
+        listed.select(
+            f.lit(0).alias("world"),
+            address_hash("address").alias("hash"),
+            "address",
+            f.col("ends").alias("deadline"),
+            f.lit(str(HoldReason.NOT_YET)).alias("reason"),
+            "held_by",
+            f.col("names").alias("paths"),
+            f.array("rule").alias("rules"),
+            f.array().cast("array<string>").alias("branches"),
+            "size",
+            f.col("set_aside").alias("created"),
+            f.lit(action or EMPTY_BIN).alias("collector"),
+            task.cast(TASK).alias("task"),
+            f.lit(TOUCHED).alias("kind"),
+        )
+    )

@@ -1,0 +1,260 @@
+"""
+The recycle bin of a bucket: setting aside what expires, restoring it, and holding what was restored.
+
+A bucket that keeps versions has other ways to undo and other things to lose: see `versioned_bin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from ebbtide.core.bin_label import Label
+from ebbtide.core.decision import Outcome
+from ebbtide.core.errors import BadInput, EbbtideError, NotFound
+from ebbtide.core.instant import to_micros
+from ebbtide.engine.actor import Actor, Attempt
+from ebbtide.engine.bin import BinItem, RestoreChoice, Returned
+from ebbtide.engine.object_bin import ObjectBin, StoreBin
+from ebbtide.engine.removed_items import RemovedItems
+from ebbtide.engine.removed_table import RemovedTable
+from ebbtide.storage.rate_limit import polite_move
+from ebbtide.storage.s3_bucket import open_bucket
+from ebbtide.storage.store import DeleteResult, MoveRequest, Store, StoreSpec, open_store
+from ebbtide.targets.s3.acting import BucketActor
+from ebbtide.targets.s3.actions.judging import RETIMED, same_moment
+from ebbtide.targets.s3.actions.planned import Planned, planned_items, versions_of
+from ebbtide.targets.s3.bin_place import BIN_ROOT, is_in_bin
+from ebbtide.targets.s3.evaluation.verdicts import RESTORED_UNTIL
+from ebbtide.targets.s3.model import Action, Versioning
+from ebbtide.targets.s3.shop import BucketShop
+from ebbtide.targets.s3.versioned_bin import (
+    MARKER,
+    VERSIONS,
+    VersionBin,
+    VersionBinDeleter,
+    VersionKeeper,
+    kept_of,
+)
+
+
+def bucket_bin(shop: BucketShop) -> StoreBin:
+    """Open a bucket's bin to read it."""
+    store = open_store(shop.spec)
+    if open_bucket(shop.spec).versioning() == Versioning.DISABLED:
+        return StoreBin(store, BIN_ROOT, shop.uid)
+    return VersionBin(store, BIN_ROOT, shop.uid, shop.spec)
+
+
+def check_not_suspended(shop: BucketShop) -> None:
+    """
+    Refuse to bring anything back where versioning is suspended.
+
+    What is written there is the null version of its key, in place of an older one that a delete marker hides;
+    and a null marker that was seen a moment ago may be somebody's new object.
+    """
+    if open_bucket(shop.spec).versioning() == Versioning.SUSPENDED:
+        raise BadInput(
+            f"the versioning of {shop.spec.url} is suspended, and nothing is restored in such a bucket",
+            why="an object that comes back would destroy a null version that lies below a delete marker",
+            fix="enable versioning, restore, and suspend it again; or copy items out of the bin with --to",
+        )
+
+
+class BucketBin(ObjectBin):
+    """The bin of a bucket; one that keeps versions gets versions back, and delete markers removed."""
+
+    def __init__(self, shop: BucketShop) -> None:
+        super().__init__(shop.context, shop.identity, bucket_bin(shop))
+        self.shop = shop
+
+    @property
+    def keeps_versions(self) -> bool:
+        """Whether a delete in the bucket only adds a delete marker (versioning enabled or suspended)."""
+        return isinstance(self.contents, VersionBin)
+
+    def check_setting(self, days: int | None) -> None:
+        """Refuse a bin where versioning is suspended."""
+        if days is not None and open_bucket(self.shop.spec).versioning() == Versioning.SUSPENDED:
+            raise no_bin_when_suspended(self.shop.spec.url)
+
+    def check_restore(self, choice: RestoreChoice) -> None:  # noqa: ARG002 (nothing comes back at all)
+        """Refuse to restore where versioning is suspended."""
+        check_not_suspended(self.shop)
+
+    def named(self, label: Label, name: str) -> Iterator[BinItem]:
+        """Find what a folder has of a key: one object, or several versions and notes of delete markers."""
+        if label.form == VERSIONS:
+            yield from self.contents.named(label, name)
+        elif (item := self.contents.find(label, name)) is not None:
+            yield item
+
+    def bring_back(self, page: Sequence[BinItem], choice: RestoreChoice) -> Sequence[Returned]:
+        """Move items back, each as its folder's form asks for."""
+        if not self.keeps_versions:
+            return super().bring_back(page, choice)
+        check_not_suspended(self.shop)
+        forms = {folder: self.contents.label(folder).form for folder in {item.folder for item in page}}
+        return [self._moved(item, forms[item.folder]) for item in page]
+
+    def _moved(self, item: BinItem, form: str) -> Returned:
+        name, keeper = self.contents.place_of(item.folder, item.address), VersionKeeper(self.shop.spec)
+        if form == VERSIONS:
+            kept = kept_of(item.address)
+            result = keeper.restore(kept, name)
+            version = kept.version if kept.kind == MARKER else keeper.current(kept.key)
+            return Returned(result, kept.key, version)
+        (result,) = self.contents.store.move([MoveRequest(name, item.address)])
+        return Returned(result, item.address, keeper.current(item.address))
+
+    def deleter(self, attempt: Attempt) -> Actor:
+        """Delete objects of the bin, with all their versions where there are any."""
+        if self.keeps_versions:
+            return VersionBinDeleter(self.shop.spec, attempt)
+        return super().deleter(attempt)
+
+
+def no_bin_when_suspended(bucket: str) -> BadInput:
+    """Make the error for a bucket whose versioning is suspended, which has no bin."""
+    return BadInput(
+        f"the versioning of {bucket} is suspended, and such a bucket has no recycle bin",
+        why="a delete marker there destroys the null version below it",
+        fix=f"enable versioning, or switch the bin off: ebb recycle set {bucket} --off",
+    )
+
+
+_UNKNOWN = "its content is not known to the plan, so it cannot be told whether it is still the same"
+_TAKEN = "the bin has another content under this name, so it was left in its place; plan again"
+
+
+@dataclass(frozen=True)
+class BucketRecycler:
+    """Does all that the rows of one task ask for; what expires goes into the bin."""
+
+    usual: BucketActor
+    spec: StoreSpec
+    attempt: Attempt
+    place: str
+    """Below which each object lies under its own key; it ends in a slash."""
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Set aside first; moves and aborted uploads are for who always does them."""
+        gathered = list(batches)
+        expiring = [pc.equal(_actions(batch), str(Action.EXPIRE)) for batch in gathered]
+        for batch, chosen in zip(gathered, expiring, strict=True):
+            rows = batch.filter(chosen)
+            if rows.num_rows:
+                results = self._set_aside(list(planned_items([rows])))
+                yield self.attempt.outcomes(rows, results, versions_of(rows))
+        rest = [batch.filter(pc.invert(chosen)) for batch, chosen in zip(gathered, expiring, strict=True)]
+        yield from self.usual(batch for batch in rest if batch.num_rows)
+
+    def _set_aside(self, items: Sequence[Planned]) -> list[DeleteResult]:
+        try:
+            results = self._looked_at(items)
+            store, options = open_store(self.spec), self.attempt.options
+            left = [item for item in items if item.number not in results]
+            requests = [MoveRequest(item.key, self.place + item.key, item.etag) for item in left]
+            rate = options.rate_for(self.spec, self.attempt.tasks)
+            moved = {result.key: result for result in polite_move(store, requests, rate, options.page)}
+        except EbbtideError as broken:
+            return [DeleteResult(item.key, Outcome.FAILED, str(broken)) for item in items]
+        return [results.get(item.number) or _settled(moved[item.key]) for item in items]
+
+    def _looked_at(self, items: Sequence[Planned]) -> dict[int, DeleteResult]:
+        """Give the results of what must not be touched: it is not what was planned, or cannot be told."""
+        versioning = open_bucket(self.spec).versioning()
+        if versioning != Versioning.DISABLED:
+            why = (
+                f"the bucket's versioning is {versioning} now, and the plan was made for one without versions"
+            )
+            return {item.number: DeleteResult(item.key, Outcome.CHANGED, why) for item in items}
+        store = open_store(self.spec)
+        found = {item.number: _problem(store, item) for item in items}
+        return {number: problem for number, problem in found.items() if problem is not None}
+
+
+def _problem(store: Store, item: Planned) -> DeleteResult | None:
+    """Say why an object is not to be set aside; what is not there any more is the move's to tell."""
+    refused = _refused(item)
+    if refused is not None:
+        return refused
+    try:
+        info = store.stat(item.key)
+    except NotFound:
+        return None
+    except EbbtideError as broken:
+        return DeleteResult(item.key, Outcome.FAILED, str(broken))
+    # The same content may have been written again, and then its days begin anew.
+    same = same_moment(item.micros, to_micros(info.last_modified))
+    return None if same else DeleteResult(item.key, Outcome.CHANGED, RETIMED)
+
+
+def _refused(item: Planned) -> DeleteResult | None:
+    if item.kept is not None:
+        return DeleteResult(item.key, Outcome.CHANGED, item.kept)
+    if is_in_bin(item.key):
+        return DeleteResult(item.key, Outcome.DENIED, "it lies in the recycle bin")
+    return None if item.etag else DeleteResult(item.key, Outcome.DENIED, _UNKNOWN)
+
+
+def _settled(moved: DeleteResult) -> DeleteResult:
+    if moved.outcome is Outcome.DELETED:
+        return replace(moved, outcome=Outcome.RECYCLED)
+    return replace(moved, outcome=Outcome.FAILED, reason=_TAKEN) if moved.outcome is Outcome.TAKEN else moved
+
+
+def _actions(batch: Any) -> Any:
+    return pc.struct_field(batch.column("task"), "action")
+
+
+def warnings_of_the_bin(spec: StoreSpec) -> tuple[str, ...]:
+    """Warn if the bucket's own lifecycle rules, which the server carries out, reach the bin."""
+    found = open_bucket(spec).lifecycle() or {}
+    reaching = [str(rule.get("ID", "(no id)")) for rule in found.get("Rules", ()) if _reaches_bin(rule)]
+    if not reaching:
+        return ()
+    names = ", ".join(sorted(reaching))
+    may = "the server may delete what lies there before its days are over"
+    return (f"the bucket's own lifecycle rules ({names}) reach its recycle bin, {BIN_ROOT}: {may}",)
+
+
+def _reaches_bin(rule: Mapping[str, Any]) -> bool:
+    """Tell whether a rule that can end objects is about keys in the bin, whatever else it filters by."""
+    chosen = rule.get("Filter") or {}
+    prefix = chosen.get("Prefix") or (chosen.get("And") or {}).get("Prefix") or rule.get("Prefix") or ""
+    ends = rule.get("Status") == "Enabled" and "Expiration" in rule
+    return ends and (BIN_ROOT.startswith(prefix) or prefix.startswith(BIN_ROOT))
+
+
+_ANY = ""
+"""Stands for every version of a key, where nobody knows which one came back."""
+
+
+def with_restored(versions: DataFrame, removed: RemovedItems) -> DataFrame:
+    """Add to each version until when it is held because it was restored."""
+    if not removed.restored:
+        return versions.withColumn(RESTORED_UNTIL, f.lit(None).cast("timestamp"))
+    held = removed.held(versions.sparkSession)
+    entries = f.collect_list(f.struct(f.coalesce("version", f.lit(_ANY)), "until"))
+    by_key = held.groupBy(f.col("address").alias("key")).agg(f.map_from_entries(entries).alias("_holds"))
+    until = [f.try_element_at("_holds", name) for name in (f.col("version_id"), f.lit(_ANY))]
+    joined = versions.join(by_key.hint("broadcast" if removed.is_few else "shuffle_hash"), "key", "left")
+    return joined.withColumn(RESTORED_UNTIL, f.greatest(*until)).drop("_holds")
+
+
+def restored_versions(table: RemovedTable, key: str) -> Mapping[str, datetime]:
+    """Look up without Spark until when each version of a key is held because it was restored."""
+    rows: list[dict[str, Any]] = [row for row in table.find(key) if row["outcome"] == Outcome.RESTORED]
+    return {row["version"] or _ANY: row["until"] for row in rows if row["until"] is not None}
+
+
+def restored_until(holds: Mapping[str, datetime], version: str) -> datetime | None:
+    """Return until when a version is held."""
+    return max((holds[name] for name in (version, _ANY) if name in holds), default=None)
