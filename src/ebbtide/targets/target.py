@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from ebbtide.core.decision import EMPTY_BIN
-from ebbtide.core.display import Explanation
+from ebbtide.core.display import Explanation, Table
 from ebbtide.core.errors import BadInput
 from ebbtide.core.manifest import Manifest
 from ebbtide.core.words import OBJECTS, OBJECTS_WITH_BIN, Words
@@ -118,6 +118,23 @@ class Target(Protocol):
         """Open the target's recycle bin; None if it has none."""
 
 
+class BinReference(NamedTuple):
+    """A recycle bin as a user named it, and the items that were named with it."""
+
+    bin: RecycleBin
+    items: tuple[str, ...] = ()
+
+
+def bin_of(target: Target) -> RecycleBin:
+    """Return a target's recycle bin; raise BadInput if it has none."""
+    found = target.bin()
+    if found is None:
+        raise BadInput(
+            f"{target.identity.url} has no recycle bin", why="what its runs delete is gone for good"
+        )
+    return found
+
+
 @dataclass(frozen=True)
 class WorldResult:
     """What a simulation decides: for people, and for programs."""
@@ -215,6 +232,8 @@ class TargetKind(ABC):
     """What many of them are called, such as `buckets`."""
     planned_by: str
     """What decides in a plan without options, such as `its lifecycle rules`."""
+    item: str = "object"
+    """What its items are called in plans and reports."""
     options: Sequence[Option] = ()
     """The options of `ebb plan` that it understands."""
     world: str = ""
@@ -234,70 +253,26 @@ class TargetKind(ABC):
 
     def words(self, plan: Manifest) -> Words:
         """Return the words for a plan and its outcomes."""
-        return OBJECTS_WITH_BIN if plan.recycling else OBJECTS
+        words = OBJECTS_WITH_BIN if plan.recycling else OBJECTS
+        if self.item == words.item:
+            return words
+        return replace(words, item=self.item, known=f"Known {self.item}s", has_references=False)
 
-    def described(self, plan: Manifest) -> list[str]:
-        """Say in a few lines what was read for a plan."""
+    def described(self, plan: Manifest) -> list[str]:  # noqa: ARG002 - for kinds that have something to add
+        """Return a few lines about what was read for a plan."""
+        return []
 
-    def check_bin_setting(self, text: str) -> None:
+    def check_bin_setting(self, text: str) -> None:  # noqa: B027 - for kinds whose policies decide
         """Refuse `ebb recycle set` where something else decides how long items stay in the bin."""
 
     def open_bin(self, text: str, workspace: Workspace) -> BinReference:
-        """Open the recycle bin that a user names, by a URL or by the name of an item."""
-
-
-class BinReference(NamedTuple):
-    """A recycle bin as a user named it, and the items that were named with it."""
-
-    bin: RecycleBin
-    items: tuple[str, ...] = ()
-
-
-class KindBase:
-    """What most kinds of targets answer alike; a kind adds `usage`, `url` and `open`."""
-
-    usage: str
-    plural = "targets"
-    planned_by = "its policy"
-    options: Sequence[Option] = ()
-    item = "object"
-    """What items are called in plans and reports."""
-
-    def url(self, text: str) -> str:
-        """Return the one spelling of a URL."""
-        return text
-
-    def open(self, url: str, workspace: Workspace) -> Target:
-        """Open a target."""
-        raise NotImplementedError
-
-    def namespaces(self, workspace: Workspace) -> Mapping[str, str]:  # noqa: ARG002 (nothing is owned)
-        """Own no storage: it belongs to its users."""
-        return {}
-
-    def words(self, plan: Manifest) -> Words:
-        """Return the words for items that nothing refers to."""
-        recycles = plan.recycling and plan.collector != EMPTY_BIN
-        words = OBJECTS_WITH_BIN if recycles else OBJECTS
-        return replace(words, item=self.item, known=f"Known {self.item}s", has_references=False)
-
-    def described(self, plan: Manifest) -> list[str]:  # noqa: ARG002 (there is nothing to add)
-        """Add nothing to the counts that every plan shows."""
-        return []
-
-    def check_bin_setting(self, text: str) -> None:
-        """Let `ebb recycle set` decide."""
-
-    def open_bin(self, text: str, workspace: Workspace) -> BinReference:
-        """Open the bin of the target that a URL names."""
+        """Open the recycle bin that a user names, by a URL or, where that is possible, by an item."""
         return BinReference(bin_of(self.open(self.url(text), workspace)))
 
+    def simulation(self) -> Simulation | None:
+        """Return the simulation of worlds that are written by hand, if there is one."""
+        return None
 
-def bin_of(target: Target) -> RecycleBin:
-    """Return a target's recycle bin; BadInput if it has none."""
-    found = target.bin()
-    if found is None:
-        raise BadInput(
-            f"{target.identity.url} has no recycle bin", why="what its runs delete is gone for good"
-        )
-    return found
+    def policy_suite(self) -> PolicySuite | None:
+        """Return the tests of policies, if there are any."""
+        return None

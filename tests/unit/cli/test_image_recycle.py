@@ -26,7 +26,7 @@ from ebbtide.targets.oci.client.opening import open_registry
 from ebbtide.targets.oci.documents import OCI_INDEX
 from ebbtide.targets.oci.policies.policy import Assigned
 from ebbtide.targets.oci.purge.removed import RESTORED
-from ebbtide.targets.oci.records.marking import pinning
+from ebbtide.targets.oci.records.marks import pinning
 from ebbtide.targets.oci.records.model import Mark, Target
 
 DIGEST = "sha256:" + "0" * 64

@@ -14,7 +14,7 @@ from ebbtide.engine.object_bin import StoreBin
 from ebbtide.state.runs import Ledger
 from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.lake.bin import BIN_ROOT
-from ebbtide.targets.lake.catalog.graveyard import Burial
+from ebbtide.targets.lake.catalog.model import RemovedItem
 
 
 @dataclass(frozen=True)

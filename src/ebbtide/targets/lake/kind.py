@@ -12,7 +12,7 @@ from ebbtide.core.errors import BadInput
 from ebbtide.core.format import count, plural
 from ebbtide.core.manifest import Manifest
 from ebbtide.core.words import OBJECTS, OBJECTS_WITH_BIN, Words
-from ebbtide.targets.target import KindBase, Option, Workspace
+from ebbtide.targets.target import Option, PolicySuite, Simulation, TargetKind, Workspace
 
 if TYPE_CHECKING:
     from ebbtide.targets.lake.catalog.catalog import Catalog
@@ -26,7 +26,7 @@ _LAKE = replace(OBJECTS, has_branches=True)
 _LAKE_WITH_BIN = replace(OBJECTS_WITH_BIN, has_branches=True)
 
 
-class LakeKind(KindBase):
+class LakeKind(TargetKind):
     """Repositories of the embedded catalog."""
 
     usage = "lake:REPO"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from ebbtide.core.format import count, human_bytes, plural
 from ebbtide.core.manifest import Manifest
 from ebbtide.core.words import Words
 from ebbtide.targets.oci.words import REGISTRY as WORDS
-from ebbtide.targets.target import BinReference, KindBase, Option, Workspace
+from ebbtide.targets.target import BinReference, Option, PolicySuite, Simulation, TargetKind, Workspace
 
 if TYPE_CHECKING:
     from ebbtide.targets.oci.purge.shop import RegistryShop
@@ -25,7 +26,7 @@ NO_RULE_MATCHED = "no rule matched"
 """A second rule of what falls under a policy for want of one, so that plans and reports count it."""
 
 
-class RegistryKind(KindBase):
+class RegistryKind(TargetKind):
     """Container registries under policies."""
 
     usage = "oci://HOST[/REPO]"
@@ -52,6 +53,10 @@ class RegistryKind(KindBase):
         from ebbtide.targets.oci.purge.target import RegistryTarget
 
         return RegistryTarget(registry_shop(workspace, url), workspace)
+
+    def namespaces(self, workspace: Workspace) -> Mapping[str, str]:  # noqa: ARG002 (nothing is known)
+        """Own nothing that another target could reach."""
+        return {}
 
     def check_bin_setting(self, text: str) -> None:
         """Refuse: policies decide how long images stay in the bin."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from ebbtide.core.words import OBJECTS, Words
 from ebbtide.targets.kinds import owned_namespaces
 from ebbtide.targets.s3.names import bucket_url
 from ebbtide.targets.s3.words import BUCKET as WORDS
-from ebbtide.targets.target import KindBase, Option, Workspace
+from ebbtide.targets.target import Option, PolicySuite, Simulation, TargetKind, Workspace
 
 if TYPE_CHECKING:
     from ebbtide.storage.store import StoreSpec
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _EVERYTHING = "versions, markers and uploads"
 
 
-class BucketKind(KindBase):
+class BucketKind(TargetKind):
     """S3 buckets under lifecycle rules."""
 
     usage = "s3://BUCKET"
@@ -61,6 +62,10 @@ class BucketKind(KindBase):
         from ebbtide.targets.s3.target import BucketTarget
 
         return BucketTarget(bucket_shop(workspace, url), workspace.settings)
+
+    def namespaces(self, workspace: Workspace) -> Mapping[str, str]:  # noqa: ARG002 (a bucket is its users')
+        """Own nothing: a bucket belongs to its users."""
+        return {}
 
     def words(self, plan: Manifest) -> Words:
         """Return the words for a plan: what is in the bin are objects."""

@@ -7,18 +7,16 @@ from pathlib import Path
 from ebbtide.core.errors import BadInput
 from ebbtide.storage.namespace import overlap
 from ebbtide.targets.kinds import owned_namespaces
-from ebbtide.targets.target import KindBase, Workspace
-
-if TYPE_CHECKING:
-    from ebbtide_files.target import FilesTarget
+from ebbtide.targets.target import PolicySuite, Target, TargetKind, Workspace
 
 
-class FilesKind(KindBase):
+class FilesKind(TargetKind):
     """Folders whose files go when they are old."""
 
     usage = "files:FOLDER"
     plural = "folders"
     planned_by = "its policy file"
+    world = "files"
     item = "file"
 
     def url(self, text: str) -> str:
@@ -34,6 +32,12 @@ class FilesKind(KindBase):
             if overlap(folder, place):
                 raise BadInput(f"{folder} and {name} ({place}) overlap", fix="use another folder")
         return FilesTarget(workspace.context, Path(folder))
+
+    def policy_suite(self) -> PolicySuite:
+        """Return the tests of policies."""
+        from ebbtide_files.policy_suite import FilesSuite  # noqa: PLC0415 (it imports Spark)
+
+        return FilesSuite()
 
 
 KIND = FilesKind()

@@ -24,7 +24,7 @@ from ebbtide.engine.tables.contracts import INVENTORY, STANDINGS
 from ebbtide.engine.tables.digest import address_hash
 from ebbtide.storage.store import Store
 from ebbtide.targets.lake.bin import BIN_ROOT
-from ebbtide.targets.lake.catalog.model import RetiredRepository
+from ebbtide.targets.lake.catalog.model import DeletedRepository
 from ebbtide.targets.lake.catalog.partitions import BRANCHES, repository_path
 from ebbtide.targets.lake.retired.listing import is_own, list_namespace, neighbours, own_folders
 

@@ -41,8 +41,8 @@ from ebbtide.engine.bin import (
 from ebbtide.engine.cluster_check import Reach
 from ebbtide.engine.collector import Identity, Run
 from ebbtide.engine.newest_run import check_newest_run
-from ebbtide.state.actors import SYSTEM, current_user
 from ebbtide.state.locks import target_lock
+from ebbtide.state.users import SYSTEM, current_user
 from ebbtide.storage.store import DeleteResult
 from ebbtide.targets.oci.base import Registry, RegistrySpec
 from ebbtide.targets.oci.bin.contents import (
@@ -68,7 +68,7 @@ from ebbtide.targets.oci.purge.planned import Action, Planned
 from ebbtide.targets.oci.purge.removed import BACK, EMPTIED, RESTORED
 from ebbtide.targets.oci.purge.shop import RegistryShop
 from ebbtide.targets.oci.reach import RegistryReach
-from ebbtide.targets.oci.records.marking import restoring
+from ebbtide.targets.oci.records.marks import restoring
 from ebbtide.targets.oci.records.model import Role, Target
 
 _COLUMNS = ("image", "tags", "set aside", "kept until", "policy", "bytes", "run", "reason")

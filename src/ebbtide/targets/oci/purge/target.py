@@ -10,7 +10,7 @@ from ebbtide.core.display import Explanation
 from ebbtide.core.manifest import Manifest
 from ebbtide.engine.bin_expiry import ExpiredItems
 from ebbtide.engine.collector import Collector, Context, Identity
-from ebbtide.state.actors import current_user
+from ebbtide.state.users import current_user
 from ebbtide.targets.oci.bin.image_bin import ImageBin
 from ebbtide.targets.oci.client.address import repository_of
 from ebbtide.targets.oci.purge.collector import PurgeCollector

@@ -1,0 +1,95 @@
+"""
+A base class for collectors of objects in one store, each of which stands for itself.
+
+It has what such collectors answer alike: the listing, the recycle bin, restored objects that are held,
+staleness and the actor. A subclass has a policy, and decides until when each object is held.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from ebbtide.core.errors import PolicyError, StalePlan
+from ebbtide.core.manifest import Manifest
+from ebbtide.engine.actor import Actor, Attempt
+from ebbtide.engine.cluster_check import Reach
+from ebbtide.engine.collector import Collected, Collector, Identity, Policy, Run
+from ebbtide.engine.layers import Layers
+from ebbtide.engine.object_bin import ObjectBin
+from ebbtide.engine.recycle import store_actor
+from ebbtide.engine.restore import Restorer, check_not_restored_since
+from ebbtide.engine.tables.contracts import STANDINGS
+from ebbtide.storage.store import open_store
+
+_LISTED = "key string, size bigint, last_modified timestamp, etag string"
+
+
+@dataclass(frozen=True)
+class ObjectCollector(Collector):
+    """Collects objects of the store that a recycle bin is in; nothing refers to them."""
+
+    bin: ObjectBin
+
+    @abstractmethod
+    def policy_text(self, *, current: bool = False) -> str:
+        """Return the policy that the plan is made by, or the one that counts now; raise PolicyError."""
+
+    @abstractmethod
+    def verdicts(self, objects: DataFrame) -> DataFrame:
+        """Decide until when each object (key, size, last_modified, etag) is held: columns of `STANDINGS`."""
+
+    @property
+    def identity(self) -> Identity:
+        """The target."""
+        return self.bin.identity
+
+    def policy(self) -> Policy:
+        """Return the policy, and for how many days the bin keeps what is removed."""
+        return self._policy(self.policy_text())
+
+    def _policy(self, text: str) -> Policy:
+        days = self.bin.context.ledger.recycling_days(self.identity.uid)
+        return Policy(text, hashlib.sha256(text.encode()).hexdigest(), days)
+
+    def reach(self) -> Reach:
+        """Reach the store."""
+        return self.bin.reach()
+
+    def check_ready(self) -> None:
+        """Raise if the store does not answer."""
+        self.bin.check_ready()
+
+    def before_plan(self) -> tuple[str, ...]:
+        """Finish an interrupted restore."""
+        Restorer(self.bin).finish_interrupted()
+        return ()
+
+    def collect(self, run: Run) -> Collected:
+        """List the store in one Spark task, without the bin, and hold what was restored."""
+        spec, place = self.bin.contents.store.spec, run.folder.scratch / "standings"
+        task = run.spark.range(0, 1, 1, 1)
+        listed = task.mapInArrow(lambda _: open_store(spec).list(), _LISTED)
+        objects = listed.where(~f.col("key").startswith(self.bin.contents.root))
+        held = self.bin.holding(self.verdicts(objects))
+        STANDINGS.write(held, place, partition_by="kind")
+        run.on_step("standings written")
+        return Collected(Layers(place), {}, without_buried=True)
+
+    def check_unchanged(self, plan: Manifest) -> None:
+        """Stop if the policy or the bin was changed since the plan was made, or something was restored."""
+        try:
+            now = self._policy(self.policy_text(current=True))
+        except PolicyError as broken:
+            raise StalePlan(broken.what, why=broken.why, fix="make a new plan") from broken
+        if (now.hash, now.bin_days) != (plan.policy_hash, plan.recycling.days if plan.recycling else None):
+            raise StalePlan(f"the policy or the bin of {plan.target} was changed", fix="make a new plan")
+        check_not_restored_since(self.bin.context.ledger, plan)
+
+    def actor(self, plan: Manifest, attempt: Attempt) -> Actor:
+        """Move objects into the bin if the plan says so, or else delete them; one that changed stays."""
+        return store_actor(self.bin, plan, attempt)
