@@ -31,7 +31,7 @@ from ebbtide.engine.spark.session import SparkOptions, spark_session
 from ebbtide.state.runs import Ledger
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.ranges import CommittedContent
-from ebbtide.targets.lake.workshop import Workshop
+from ebbtide.targets.lake.context import LakeContext
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 POLICY = '{"raw": {"prefix": "raw/", "days": 150}, "tmp": {"prefix": "tmp/", "days": 100}}'
@@ -61,7 +61,7 @@ class Bench:
     root: Path
     entries: int
     clock: Clock
-    shop: Workshop
+    shop: LakeContext
 
     def build(self, commits: int) -> None:
         """Import all keys, then change a thousand in each further commit, spread over the half year."""
@@ -170,7 +170,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ebbtide-incremental-") as place:
         root, clock = Path(place), Clock()
         catalog = Catalog(f"sqlite:///{root}/catalog.db", clock=clock)
-        shop = Workshop(catalog, Ledger(f"sqlite:///{root}/ledger.db", clock=clock), root, clock)
+        shop = LakeContext(catalog, Ledger(f"sqlite:///{root}/ledger.db", clock=clock), root, clock)
         bench = Bench(root, options.entries, clock, shop)
         bench.build(options.commits)
         clock.now = NOW

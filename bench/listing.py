@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -28,8 +27,8 @@ from pyspark.sql import functions as f
 from ebbtide.engine.spark.session import SparkOptions, spark_session
 from ebbtide.engine.tables.contracts import LISTED
 from ebbtide.storage.store import StoreSpec
-from ebbtide.targets.lake.catalog.model import Repository
-from ebbtide.targets.lake.uncommitted.listing import listed as list_prefixes
+from ebbtide.targets.lake.repository import CatalogLayout
+from ebbtide.targets.repository.uncommitted import list_objects
 
 ROUNDS = 3
 UID = "5b" * 16
@@ -81,8 +80,7 @@ def plain_walk(top: Path) -> tuple[int, int]:
 def listed(spark: SparkSession, lake: Path, prefixes: list[str], table: Path) -> None:
     """List as a sweep does, and write what it has found."""
     frame = spark.createDataFrame([(prefix,) for prefix in prefixes], "prefix string")
-    repository = Repository("lake", UID, lake.as_uri(), "main", datetime(2026, 11, 1, tzinfo=UTC))
-    LISTED.write(list_prefixes(frame, StoreSpec(str(lake)), repository), table)
+    LISTED.write(list_objects(frame, StoreSpec(str(lake)), CatalogLayout(UID), lake.as_uri()), table)
 
 
 def totals(spark: SparkSession, table: Path) -> tuple[int, int]:

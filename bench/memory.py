@@ -24,7 +24,7 @@ from ebbtide.engine.plan import PlanOptions
 from ebbtide.engine.spark.session import SparkOptions, spark_session
 from ebbtide.state.runs import Ledger
 from ebbtide.targets.lake.catalog.catalog import Catalog
-from ebbtide.targets.lake.workshop import Workshop
+from ebbtide.targets.lake.context import LakeContext
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 POLICY = '{"raw": {"prefix": "raw/", "days": 30}, "tmp": {"prefix": "tmp/", "days": 3}}'
@@ -70,7 +70,7 @@ def main() -> None:
         catalog.create_repository("big", str(root / "lake"))
         catalog.import_entries("big", "main", entries(options.entries, 500_000), "all of it")
         catalog.set_policy("big", POLICY, "json")
-        shop = Workshop(catalog, Ledger(f"sqlite:///{root}/ledger.db"), root, lambda: NOW)
+        shop = LakeContext(catalog, Ledger(f"sqlite:///{root}/ledger.db"), root, lambda: NOW)
         spark_options = SparkOptions(master=options.master, driver_memory=options.driver_memory)
         with PeakMemory() as peak:
             began = time.monotonic()

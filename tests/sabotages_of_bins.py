@@ -124,7 +124,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "another setting does not make a plan stale",
-        "targets/lake/collector.py",
+        "targets/repository/collector.py",
         "if days != (plan.recycling.days if plan.recycling else None):",
         "if False:",
         WHOLE,
@@ -194,8 +194,8 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "what lies in the bin has no label",
-        "targets/lake/collector.py",
-        "        lake_bin(self.shop.catalog, self.repository).write(label)\n",
+        "targets/repository/collector.py",
+        "        contents.write(label)\n",
         "",
         WHOLE,
     ),

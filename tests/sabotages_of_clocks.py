@@ -107,7 +107,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "what a plan leaves beside the data is dated by --now",
-        "targets/lake/collector.py",
+        "targets/repository/collector.py",
         "plan.run_id, plan.made_at, rehearsal",
         "plan.run_id, plan.now, rehearsal",
         TUTORIAL,

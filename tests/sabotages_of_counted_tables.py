@@ -73,14 +73,14 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "missing metaranges pass",
-        "targets/lake/metadata/ranges.py",
+        "targets/repository/ranges.py",
         "    if read != handed_out:\n",
         "    if False:\n",
         RUNS,
     ),
     (
         "an executor that finds no affected addresses goes on",
-        "targets/lake/metadata/affected.py",
+        "targets/repository/affected.py",
         "    if found != noted:\n",
         "    if False:\n",
         ("tests/unit/lifecycle/test_affected.py",),

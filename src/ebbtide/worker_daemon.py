@@ -11,12 +11,12 @@ import pyarrow.parquet
 from pyspark.daemon import manager
 
 import ebbtide.engine.actor
-import ebbtide.targets.lake.checking
-import ebbtide.targets.lake.lifecycle.outputs
-import ebbtide.targets.lake.lifecycle.references
-import ebbtide.targets.lake.lifecycle.visiting
 import ebbtide.targets.oci.client.server
 import ebbtide.targets.oci.inventory.dating
+import ebbtide.targets.repository.increments
+import ebbtide.targets.repository.lifecycle
+import ebbtide.targets.repository.live_objects
+import ebbtide.targets.repository.outputs
 import ebbtide.targets.s3.actions.deleter
 import ebbtide.targets.s3.inventory.listing
 from ebbtide.engine.build import build_id
@@ -27,10 +27,10 @@ PRELOADED = (
     ebbtide.targets.s3.actions.deleter,
     ebbtide.targets.s3.inventory.listing,
     ebbtide.engine.actor,
-    ebbtide.targets.lake.checking,
-    ebbtide.targets.lake.lifecycle.outputs,
-    ebbtide.targets.lake.lifecycle.references,
-    ebbtide.targets.lake.lifecycle.visiting,
+    ebbtide.targets.repository.live_objects,
+    ebbtide.targets.repository.outputs,
+    ebbtide.targets.repository.lifecycle,
+    ebbtide.targets.repository.increments,
     ebbtide.targets.oci.client.server,
     ebbtide.targets.oci.inventory.dating,
 )

@@ -18,7 +18,8 @@ from ebbtide.core.errors import NotFound
 from ebbtide.storage.store import DeleteRequest, DeleteResult, Store
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.partitions import branch_path
-from ebbtide.targets.lake.catalog.ranges import COMMITTED, METARANGES, read_metarange, read_range
+from ebbtide.targets.lake.catalog.ranges import METARANGES, read_metarange, read_range
+from ebbtide.targets.repository.model import COMMITTED
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 _COUNTERS = {"sequence", "seq"}

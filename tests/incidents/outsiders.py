@@ -15,8 +15,8 @@ from ebbtide.core.decision import Decision
 from ebbtide.core.manifest import Manifest
 from ebbtide.engine.reading import stream_decisions
 from ebbtide.targets.lake.catalog import schema
-from ebbtide.targets.lake.catalog.model import RangeInfo
-from ebbtide.targets.lake.catalog.ranges import COMMITTED, ENTRIES, metadata_key, write_metarange, write_range
+from ebbtide.targets.lake.catalog.ranges import ENTRIES, metadata_key, write_metarange, write_range
+from ebbtide.targets.repository.model import COMMITTED, RangeInfo
 
 
 def objects_folder(lake: Lake) -> Path:

@@ -29,8 +29,8 @@ from ebbtide.core.manifest import Manifest
 from ebbtide.engine.layers import TOUCHED, UNTOUCHED
 from ebbtide.engine.reading import stream_decisions
 from ebbtide.state.runs import RunState
-from ebbtide.targets.lake.lifecycle.memory import Memory, Remembered
-from ebbtide.targets.lake.rulebook import stored_policy
+from ebbtide.targets.repository.memory import Memory, Remembered
+from ebbtide.targets.repository.rulebook import stored_policy
 
 OBJECTS = 32
 """So many are due in two waves: by chance alone neither wave has less than two."""
@@ -348,7 +348,7 @@ def current(lake: Lake) -> State:
 
 def recalled(lake: Lake) -> Remembered | None:
     """Recall it as the next plan would."""
-    return memory_of(lake).recall(lake.spark, stored_policy(lake.catalog, REPOSITORY))
+    return memory_of(lake).recall(lake.spark, stored_policy(lake.repository))
 
 
 def remembered(lake: Lake) -> State | None:

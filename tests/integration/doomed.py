@@ -38,7 +38,7 @@ from ebbtide.engine.spark.session import SparkOptions, start_session
 from ebbtide.engine.tables.contracts import Contract
 from ebbtide.state.database import Database
 from ebbtide.storage.local import LocalStore
-from ebbtide.targets.lake.lifecycle import memory
+from ebbtide.targets.repository import memory
 
 PRELOADED = (pd, worker_daemon, build.build_id())
 DOOM: dict[str, Any] = {}

@@ -18,13 +18,13 @@ from ebbtide.core.errors import AddressError, EbbtideError, MetadataError, Polic
 from ebbtide.state.runs import RunState
 from ebbtide.targets.lake.catalog import schema
 from ebbtide.targets.lake.catalog.ranges import (
-    COMMITTED,
     ENTRIES,
     metadata_key,
     metarange_key,
     write_metarange,
     write_range,
 )
+from ebbtide.targets.repository.model import COMMITTED
 
 pytestmark = pytest.mark.spark
 

@@ -14,9 +14,9 @@ from ebbtide.engine.burials import outcome_folders
 from ebbtide.engine.tables import counted
 from ebbtide.engine.tables.row_counts import RECORD
 from ebbtide.state.runs import RunState
-from ebbtide.targets.lake.metadata import ranges
-from ebbtide.targets.lake.metadata.world import ONLY_WORLD, world_of
-from ebbtide.targets.lake.rulebook import stored_policy
+from ebbtide.targets.repository import ranges
+from ebbtide.targets.repository.rulebook import stored_policy
+from ebbtide.targets.repository.world import ONLY_WORLD, world_of
 
 __all__ = ["ebb"]
 
@@ -45,8 +45,8 @@ def test_a_table_that_executors_wrote_elsewhere_stops_the_plan(lake, monkeypatch
 def test_every_metarange_has_to_be_read(lake, monkeypatch):
     """A metarange that was handed to the executors and that none of them read stops the run."""
     snapshot = lake.catalog.snapshot(REPOSITORY)
-    policy = stored_policy(lake.catalog, REPOSITORY)
-    worlds = {ONLY_WORLD: world_of(snapshot, lake.store.spec, policy, lake.clock())}
+    policy = stored_policy(lake.repository)
+    worlds = {ONLY_WORLD: world_of(lake.repository, snapshot, policy, lake.clock())}
     whole = ranges.written_ranges(lake.spark, worlds, lake.shop.root / "whole")
     handed_out = ranges._metaranges
     monkeypatch.setattr(ranges, "_metaranges", lambda *given: handed_out(*given).where("number > 0"))

@@ -20,7 +20,7 @@ from ebbtide.core.errors import EbbtideError
 from ebbtide.core.manifest import Manifest
 from ebbtide.state.runs import RunState
 from ebbtide.targets.lake.catalog.lost_history import RECORD
-from ebbtide.targets.lake.checking import LiveCheck
+from ebbtide.targets.repository.live_objects import LiveCheck
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

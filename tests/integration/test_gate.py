@@ -15,8 +15,8 @@ from ebbtide.engine.apply import ApplyOptions
 from ebbtide.state.locks import target_lock
 from ebbtide.state.runs import RunState
 from ebbtide.targets.lake.catalog.catalog import Catalog
-from ebbtide.targets.lake.collector import RepositoryCollector
-from ebbtide.targets.lake.rulebook import stored_rulebook
+from ebbtide.targets.repository.collector import RepositoryCollector
+from ebbtide.targets.repository.rulebook import stored_rulebook
 
 pytestmark = pytest.mark.spark
 
@@ -25,8 +25,8 @@ OTHER_DAYS = {"old-raw": {"prefix": "raw/", "days": 31}}
 
 def target_of(lake: Lake) -> RepositoryCollector:
     """Give the repository as apply sees it."""
-    rules = stored_rulebook(lake.catalog, REPOSITORY, lifecycle=True)
-    return RepositoryCollector(lake.shop, REPOSITORY, rules)
+    rules = stored_rulebook(lake.repository, lifecycle=True)
+    return RepositoryCollector(lake.shop.context, lake.repository, rules)
 
 
 def gate_of(lake: Lake) -> str | None:

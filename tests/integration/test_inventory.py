@@ -6,7 +6,7 @@ import pytest
 
 from ebbtide.engine.tables.digest import hash_addresses
 from ebbtide.storage.store import StoreSpec
-from ebbtide.targets.lake.inventory import _dealt, inventory
+from ebbtide.targets.repository.inventory import _dealt, inventory
 
 pytestmark = pytest.mark.spark
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.services.lake import REPOSITORY
 
-from ebbtide.targets.lake.removed_entries import ObjectState, with_states
+from ebbtide.targets.lake.removed_objects import ObjectState, with_states
 
 pytestmark = pytest.mark.spark
 

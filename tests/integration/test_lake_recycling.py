@@ -24,8 +24,8 @@ from ebbtide.engine.restore import Restored
 from ebbtide.engine.restore import restore as restore_items
 from ebbtide.state.runs import RunState
 from ebbtide.targets.lake.bin import BIN_ROOT, LakeBin, lake_bin
-from ebbtide.targets.lake.burials import RunGraveyard
-from ebbtide.targets.lake.rulebook import SweepRules, stored_rulebook
+from ebbtide.targets.repository.removed_objects import RemovedObjects
+from ebbtide.targets.repository.rulebook import SweepRules, stored_rulebook
 
 pytestmark = pytest.mark.spark
 
@@ -80,7 +80,7 @@ def restore(lake: Lake, manifest: Manifest, *items: str) -> Restored:
 def plan_all(lake: Lake, *, full: bool = False) -> Manifest:
     """Ask all collectors; `full` trusts nothing that earlier runs left."""
     sweep = SweepRules(clean=full)
-    rules = stored_rulebook(lake.catalog, REPOSITORY, lifecycle=True, uncommitted=sweep, retention=True)
+    rules = stored_rulebook(lake.repository, lifecycle=True, uncommitted=sweep, retention=True)
     return lake.plan(rulebook=rules, full=full)
 
 
@@ -236,10 +236,10 @@ def test_a_restored_item_is_held_and_cycles_do_not_make_plans_larger(lake):
     done = restore_items(LakeBin(lake.shop, REPOSITORY), RestoreChoice(manifest.recycling.folder))
     until = lake.clock() + timedelta(days=DAYS)
     held = lake.plan()
-    sweep = stored_rulebook(lake.catalog, REPOSITORY, lifecycle=True, uncommitted=SweepRules())
+    sweep = stored_rulebook(lake.repository, lifecycle=True, uncommitted=SweepRules())
     swept = lake.plan(rulebook=sweep)
     rows = {row["address"]: row for row in stream_decisions(lake.folder(held)) if row["address"] in due}
-    found = RunGraveyard(lake.shop.root, lake.ledger).restored(REPOSITORY, min(due))
+    found = RemovedObjects(lake.shop.root, lake.ledger, BIN_ROOT).restored(lake.repository.url, min(due))
     lake.clock.now = until
     again = lake.plan()
 

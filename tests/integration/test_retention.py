@@ -7,7 +7,7 @@ from tests.services.lake import REPOSITORY, make_lake
 
 from ebbtide.core.decision import CollectorName
 from ebbtide.core.errors import ObjectGone, PolicyError, StalePlan
-from ebbtide.targets.lake.rulebook import SweepRules, stored_rulebook
+from ebbtide.targets.repository.rulebook import SweepRules, stored_rulebook
 
 pytestmark = pytest.mark.spark
 
@@ -89,9 +89,7 @@ def test_all_collectors_in_one_plan(lake):
     lake.day(40)
     kept = {address(lake, "main", key) for key in ("a", "b")}
     old = {address(lake, ref, "a") for ref in ("main~3", "main~2")}
-    rules = stored_rulebook(
-        lake.catalog, REPOSITORY, lifecycle=True, uncommitted=SweepRules(), retention=True
-    )
+    rules = stored_rulebook(lake.repository, lifecycle=True, uncommitted=SweepRules(), retention=True)
     manifest = lake.plan(rulebook=rules)
     lake.apply(manifest, override_breaker=True)
     found = {tally.label: tally.objects for tally in manifest.summary.by_collector}

@@ -13,7 +13,7 @@ from ebbtide.state.runs import RunState
 from ebbtide.storage.store import DeleteRequest
 from ebbtide.targets.lake.catalog.partitions import branch_path
 from ebbtide.targets.lake.catalog.ranges import ENTRIES
-from ebbtide.targets.lake.uncommitted.state import state_from_json, state_key
+from ebbtide.targets.repository.sweeps import state_from_json, state_key
 
 pytestmark = pytest.mark.spark
 

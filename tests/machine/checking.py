@@ -12,12 +12,11 @@ from tests.machine.repository import Repository
 from ebbtide.core.decision import CollectorName
 from ebbtide.core.errors import AlreadyExists, Busy, LiveObjectMissing, NotFound, ObjectGone, Refused
 from ebbtide.storage.address import is_inside
-from ebbtide.targets.lake.oracle_lifecycle import _lapse, _references
-from ebbtide.targets.lake.oracle_retention import _lapses
-from ebbtide.targets.lake.rulebook import Rulebook
-from ebbtide.targets.lake.world_document import WorldDocument
+from ebbtide.targets.repository.oracle import _lapse, _lapses, _references
 from ebbtide.targets.repository.policy import LakePolicy
 from ebbtide.targets.repository.retention_rules import RetentionRules
+from ebbtide.targets.repository.rulebook import Rulebook
+from ebbtide.targets.repository.world_document import WorldDocument
 
 
 def perform(repo: Repository, operation: Operation) -> str:

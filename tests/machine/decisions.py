@@ -30,8 +30,8 @@ from tests.worlds import retentions
 
 from ebbtide.core.errors import Busy
 from ebbtide.targets.lake.catalog.catalog import Catalog
-from ebbtide.targets.lake.catalog.model import RemovedItem
-from ebbtide.targets.lake.lifecycle.policies import PolicyRun
+from ebbtide.targets.repository.model import RemovedObject
+from ebbtide.targets.repository.policy import PolicyRun
 
 OnHistory = Callable[[History], None]
 
@@ -55,11 +55,11 @@ class Scene:
             fence_wait=timedelta(0),
         )
 
-    def lookup(self, repository: str, address: str) -> RemovedItem | None:
+    def lookup(self, repository: str, address: str) -> RemovedObject | None:
         """Say what became of an address, as the ledger does for real runs."""
         if address not in self.repositories[repository].buried:
             return None
-        return RemovedItem(address, self.clock(), 1, (), restorable=False)
+        return RemovedObject(address, self.clock(), 1, (), restorable=False)
 
     def repository(self) -> Repository:
         """Make a new, empty repository, and let it be the first day again."""

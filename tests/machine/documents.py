@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ebbtide.targets.lake.catalog.catalog import Catalog
-from ebbtide.targets.lake.catalog.model import RangeInfo
-from ebbtide.targets.lake.catalog.ranges import COMMITTED, STAGED, entries, read_metarange, read_range
-from ebbtide.targets.lake.lifecycle.policies import PolicyRun
-from ebbtide.targets.lake.world_document import WorldDocument, WrittenCommit, WrittenEntry
-from ebbtide.targets.repository.policy import LakePolicy
+from ebbtide.targets.lake.catalog.ranges import entries, read_metarange, read_range
+from ebbtide.targets.repository.model import COMMITTED, STAGED, RangeInfo
+from ebbtide.targets.repository.policy import LakePolicy, PolicyRun
+from ebbtide.targets.repository.world_document import WorldDocument, WrittenCommit, WrittenEntry
 
 Row = tuple[str, WrittenEntry]
 Content = Mapping[str, WrittenEntry]

@@ -39,10 +39,11 @@ from ebbtide.core.decision import CollectorName
 from ebbtide.core.errors import Busy, LiveObjectMissing, StalePlan
 from ebbtide.core.manifest import Manifest
 from ebbtide.state.runs import RunState
-from ebbtide.targets.lake.collector import RepositoryCollector
-from ebbtide.targets.lake.rulebook import GRACE, Rulebook, current_rulebook, parse_rulebook
-from ebbtide.targets.lake.uncommitted.planning import STATES
-from ebbtide.targets.lake.uncommitted.state import states_from_json
+from ebbtide.targets.lake.repository import CatalogRepository
+from ebbtide.targets.repository.collector import RepositoryCollector
+from ebbtide.targets.repository.rulebook import GRACE, Rulebook, current_rulebook, parse_rulebook
+from ebbtide.targets.repository.sweeps import states_from_json
+from ebbtide.targets.repository.uncommitted import STATES
 
 MAX_AGE = timedelta(days=10_000)
 """Plans do not grow old here: that they do is tested elsewhere."""
@@ -189,7 +190,10 @@ class EngineMachine(RuleBasedStateMachine):
     def _refusal(self, manifest: Manifest) -> str | None:
         """Say why a plan must be refused before its first step, if it must."""
         planned = parse_rulebook(manifest.policy, manifest.collector)
-        if current_rulebook(self.repo.catalog, REPOSITORY, planned).hash != manifest.policy_hash:
+        if (
+            current_rulebook(CatalogRepository(self.repo.catalog, REPOSITORY), planned).hash
+            != manifest.policy_hash
+        ):
             return "stale"
         holder = self.repo.catalog.gate(REPOSITORY)
         mine = holder is None or holder.split("@")[0] == str(manifest.run_id)

@@ -11,9 +11,9 @@ from tests.machine.repository import Repository
 
 from ebbtide.core.decision import CollectorName
 from ebbtide.storage.address import is_inside
-from ebbtide.targets.lake.oracle import judge_world
-from ebbtide.targets.lake.rulebook import Rulebook
-from ebbtide.targets.lake.world_document import WorldDocument
+from ebbtide.targets.repository.oracle import judge_world
+from ebbtide.targets.repository.rulebook import Rulebook
+from ebbtide.targets.repository.world_document import WorldDocument
 
 
 @dataclass(frozen=True)

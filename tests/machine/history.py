@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ebbtide.targets.lake.world_document import WorldDocument
+from ebbtide.targets.repository.world_document import WorldDocument
 
 World = tuple[WorldDocument, datetime]
 

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from tests.machine.history import History, World
 
 from ebbtide.core.decision import CollectorName, Decision
-from ebbtide.targets.lake.oracle import judge_world
-from ebbtide.targets.lake.simulation import Simulated, simulate, simulate_histories
+from ebbtide.targets.repository.oracle import judge_world
+from ebbtide.targets.repository.simulation import Simulated, simulate, simulate_histories
 
 _BY_CHANCE = ("world",)
 """A world's number in its job."""

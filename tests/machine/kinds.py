@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 
 from ebbtide.core.decision import CollectorName
-from ebbtide.targets.lake.rulebook import Rulebook, SweepRules
 from ebbtide.targets.repository.policy import LakePolicy
 from ebbtide.targets.repository.retention_rules import RetentionRules
+from ebbtide.targets.repository.rulebook import Rulebook, SweepRules
 
 
 class Kind(StrEnum):

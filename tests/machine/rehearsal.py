@@ -17,8 +17,8 @@ from tests.machine.repository import Repository
 
 from ebbtide.core.decision import CollectorName
 from ebbtide.storage.store import DeleteRequest
-from ebbtide.targets.lake.rulebook import Rulebook
-from ebbtide.targets.lake.uncommitted.state import BranchState, save_state
+from ebbtide.targets.repository.rulebook import Rulebook
+from ebbtide.targets.repository.sweeps import BranchState, save_state
 
 WAVE = 2
 """How many objects a wave has; with few, there is something between the waves."""

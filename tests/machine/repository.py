@@ -19,14 +19,14 @@ from tests.services.lake import SettableClock
 from ebbtide.core.errors import EbbtideError, Refused
 from ebbtide.storage.store import Store
 from ebbtide.targets.lake.catalog.catalog import Catalog
-from ebbtide.targets.lake.catalog.model import Commit, Entry
+from ebbtide.targets.lake.catalog.model import Entry
 from ebbtide.targets.lake.catalog.partitions import object_pattern, repository_path
 from ebbtide.targets.lake.catalog.ranges import ENTRIES
-from ebbtide.targets.lake.lifecycle.policies import PolicyRun
-from ebbtide.targets.lake.rulebook import GRACE, Rulebook
-from ebbtide.targets.lake.world_document import WorldDocument, WrittenObject
-from ebbtide.targets.repository.policy import LakePolicy, lake_policy
+from ebbtide.targets.repository.model import Commit
+from ebbtide.targets.repository.policy import LakePolicy, PolicyRun, lake_policy
 from ebbtide.targets.repository.retention_rules import RetentionRules, retention_rules
+from ebbtide.targets.repository.rulebook import GRACE, Rulebook
+from ebbtide.targets.repository.world_document import WorldDocument, WrittenObject
 
 OUTSIDE = "file:///outside/the/namespace/"
 """Where staged objects lie that are not the repository's own; nobody reads them."""

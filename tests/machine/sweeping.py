@@ -17,13 +17,14 @@ from tests.machine.checking import reached
 from tests.machine.repository import Repository
 
 from ebbtide.targets.lake.catalog.partitions import object_pattern
-from ebbtide.targets.lake.catalog.ranges import STAGED, read_metarange, read_range
-from ebbtide.targets.lake.rulebook import SweepRules
-from ebbtide.targets.lake.uncommitted.planning import states_after
-from ebbtide.targets.lake.uncommitted.references import Scope
-from ebbtide.targets.lake.uncommitted.state import BranchState
-from ebbtide.targets.lake.uncommitted.sweeps import Survey, Sweep, survey
-from ebbtide.targets.lake.world_document import WrittenObject
+from ebbtide.targets.lake.catalog.ranges import read_metarange, read_range
+from ebbtide.targets.lake.repository import CatalogLayout, CatalogRepository
+from ebbtide.targets.repository.live_objects import Scope
+from ebbtide.targets.repository.model import STAGED
+from ebbtide.targets.repository.rulebook import SweepRules
+from ebbtide.targets.repository.sweeps import BranchState, Survey, Sweep, survey
+from ebbtide.targets.repository.uncommitted import states_after
+from ebbtide.targets.repository.world_document import WrittenObject
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,7 @@ def rehearsed_sweep(repo: Repository, rules: SweepRules, now: datetime, run_id: 
 
 def look(repo: Repository, rules: SweepRules) -> Looked:
     """List what is stored as far as the last run demands it, and note which uploads are open."""
-    home = repo.catalog.repository(repo.name)
-    found = survey(repo.store, home, repo.catalog.branch_ids(repo.name), rules)
+    found = survey(CatalogRepository(repo.catalog, repo.name), rules)
     listed = {address: one for address, one in repo.objects().items() if _is_listed(address, found)}
     return Looked(found, listed, repo.open_uploads())
 
@@ -77,7 +77,7 @@ def subtract(repo: Repository, looked: Looked, rules: SweepRules, now: datetime,
     deadlines = {a: _deadline(one, looked.uploads.get(a), rules) for a, one in garbage.items()}
     waiting = _waiting(deadlines, now, repo.uid)
     longest = max(rules.grace, repo.catalog.token_life)
-    states = states_after(found, repo.clock(), snapshot, waiting, run_id, longest)
+    states = states_after(CatalogLayout(repo.uid), found, repo.clock(), snapshot, waiting, run_id, longest)
     missing = frozenset(_within(found, repo.uid, sorted(referenced)) - stored.keys() - repo.buried)
     return Swept(deadlines, states, found.is_clean, missing)
 
@@ -111,5 +111,5 @@ def _waiting(deadlines: Mapping[str, datetime], now: datetime, uid: str) -> dict
 
 
 def _within(found: Survey, uid: str, addresses: list[str]) -> set[str]:
-    scope = Scope.of(found, uid).within(pa.array(addresses, pa.string()))
+    scope = Scope.of(found, CatalogLayout(uid)).within(pa.array(addresses, pa.string()))
     return {address for address, within in zip(addresses, scope, strict=True) if within}

@@ -17,9 +17,8 @@ from tests.machine.sweeping import Looked, Swept, look, subtract
 from ebbtide.core.decision import CollectorName
 from ebbtide.core.manifest import Manifest
 from ebbtide.storage.address import is_inside
-from ebbtide.targets.lake.oracle import judge_world
-from ebbtide.targets.lake.oracle_addresses import address_of
-from ebbtide.targets.lake.rulebook import Rulebook, parse_rulebook
+from ebbtide.targets.repository.oracle import address_of, judge_world
+from ebbtide.targets.repository.rulebook import Rulebook, parse_rulebook
 
 Writes = tuple[tuple[Operation, ...], ...]
 """What writers do at each step in turn."""

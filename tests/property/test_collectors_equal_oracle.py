@@ -7,9 +7,9 @@ from tests.worlds import NOW, many_worlds
 
 from ebbtide.core.decision import CollectorName, Decision
 from ebbtide.core.instant import parse_instant
-from ebbtide.targets.lake.oracle import judge_world
-from ebbtide.targets.lake.simulation import simulate
-from ebbtide.targets.lake.world_document import world_document
+from ebbtide.targets.repository.oracle import judge_world
+from ebbtide.targets.repository.simulation import simulate
+from ebbtide.targets.repository.world_document import world_document
 
 pytestmark = pytest.mark.spark
 

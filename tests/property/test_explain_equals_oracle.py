@@ -9,10 +9,10 @@ from ebbtide.core.decision import Decision, HoldReason
 from ebbtide.core.instant import NEVER, parse_instant
 from ebbtide.engine.burials import RestoredItem
 from ebbtide.storage.address import canonical
-from ebbtide.targets.lake.explaining import KEPT, ObjectExplanation, explain, held_since_restore
-from ebbtide.targets.lake.oracle import judge_world
-from ebbtide.targets.lake.simulation import _worlds
-from ebbtide.targets.lake.world_document import WorldDocument, world_document
+from ebbtide.targets.repository.explanation import KEPT, ObjectExplanation, explain, held_since_restore
+from ebbtide.targets.repository.oracle import judge_world
+from ebbtide.targets.repository.simulation import _worlds
+from ebbtide.targets.repository.world_document import WorldDocument, world_document
 
 WORLDS = 200
 SEED = 20261118

@@ -12,9 +12,9 @@ from ebbtide.core.decision import CollectorName, Decision, HoldReason
 from ebbtide.core.instant import NEVER, parse_instant
 from ebbtide.engine.burials import RestoredItem
 from ebbtide.storage.address import canonical
-from ebbtide.targets.lake.explaining import KEPT, explain, held_until, together
-from ebbtide.targets.lake.simulation import _worlds, simulate
-from ebbtide.targets.lake.world_document import world_document
+from ebbtide.targets.repository.explanation import KEPT, explain, held_until, together
+from ebbtide.targets.repository.simulation import _worlds, simulate
+from ebbtide.targets.repository.world_document import world_document
 
 pytestmark = pytest.mark.spark
 

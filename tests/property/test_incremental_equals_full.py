@@ -9,8 +9,8 @@ import pytest
 from tests.worlds import NOW, many_worlds
 
 from ebbtide.core.instant import parse_instant
-from ebbtide.targets.lake.simulation import simulate, simulate_histories
-from ebbtide.targets.lake.world_document import world_document
+from ebbtide.targets.repository.simulation import simulate, simulate_histories
+from ebbtide.targets.repository.world_document import world_document
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

@@ -22,8 +22,8 @@ from ebbtide.engine.reading import stream_decisions
 from ebbtide.engine.tables.contracts import PLAN
 from ebbtide.engine.tables.digest import table_digest
 from ebbtide.targets.lake.catalog.ranges import ENTRIES
-from ebbtide.targets.lake.simulation import Simulated, simulate
-from ebbtide.targets.lake.world_document import world_document
+from ebbtide.targets.repository.simulation import Simulated, simulate
+from ebbtide.targets.repository.world_document import world_document
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 

@@ -12,7 +12,8 @@ from ebbtide.core.errors import NotFound, Refused
 from ebbtide.storage.store import ObjectInfo
 from ebbtide.targets.lake.catalog.merge import differences, three_way
 from ebbtide.targets.lake.catalog.range_writer import CHANGES, apply_changes
-from ebbtide.targets.lake.catalog.ranges import COMMITTED, read_range, write_metarange
+from ebbtide.targets.lake.catalog.ranges import read_range, write_metarange
+from ebbtide.targets.repository.model import COMMITTED
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 

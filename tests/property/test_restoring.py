@@ -14,7 +14,7 @@ from ebbtide.core.manifest import Manifest
 from ebbtide.engine.bin import RestoreChoice
 from ebbtide.engine.restore import restore
 from ebbtide.targets.lake.bin import LakeBin, lake_bin
-from ebbtide.targets.lake.rulebook import Rulebook, SweepRules, stored_rulebook
+from ebbtide.targets.repository.rulebook import Rulebook, SweepRules, stored_rulebook
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -25,7 +25,7 @@ RULES = {"raw": {"prefix": "raw/", "days": 2, "recycle": {"days": 14}}, "tmp": {
 def rules_of(lake: Lake, *, sweep: bool, clean: bool = False) -> Rulebook:
     """Ask for lifecycle and retention, or for garbage too."""
     rules = SweepRules(clean=clean) if sweep else None
-    return stored_rulebook(lake.catalog, REPOSITORY, lifecycle=True, retention=True, uncommitted=rules)
+    return stored_rulebook(lake.repository, lifecycle=True, retention=True, uncommitted=rules)
 
 
 def live_a_day(lake: Lake, chance: random.Random, day: int) -> None:

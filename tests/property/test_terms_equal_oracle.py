@@ -7,11 +7,10 @@ from tests.worlds import NOW, many_worlds
 
 from ebbtide.core.decision import CollectorName
 from ebbtide.core.instant import parse_instant
-from ebbtide.targets.lake.catalog.model import Commit
-from ebbtide.targets.lake.metadata.terms import commit_terms
-from ebbtide.targets.lake.oracle import judge_world
-from ebbtide.targets.lake.oracle_retention import _lapses
-from ebbtide.targets.lake.world_document import world_document
+from ebbtide.targets.repository.model import Commit
+from ebbtide.targets.repository.oracle import _lapses, judge_world
+from ebbtide.targets.repository.terms import commit_terms
+from ebbtide.targets.repository.world_document import world_document
 
 WORLDS = 400
 SEED = 20261116

@@ -11,11 +11,19 @@ from ebbtide.core.decision import DELETED_REPOSITORY, EMPTY_BIN, Decision
 from ebbtide.core.manifest import Manifest
 from ebbtide.engine.layout import run_folder
 from ebbtide.engine.reading import stream_decisions
-from ebbtide.targets.lake.burials import RunGraveyard
-from ebbtide.targets.lake.explaining import ItemVerdict, ObjectExplanation, explain, taken_away, together
-from ebbtide.targets.lake.metadata.world import world_of
-from ebbtide.targets.lake.rulebook import GRACE, every_rule, parse_rulebook
-from ebbtide.targets.lake.stored_objects import explain_deleted, explain_stored
+from ebbtide.targets.lake.removed_objects import RemovedObjectLookup
+from ebbtide.targets.lake.repository import DeletedCatalogRepository
+from ebbtide.targets.repository.explanation import (
+    ItemVerdict,
+    ObjectExplanation,
+    explain,
+    explain_deleted,
+    explain_stored,
+    taken_away,
+    together,
+)
+from ebbtide.targets.repository.rulebook import GRACE, every_rule, parse_rulebook
+from ebbtide.targets.repository.world import world_of
 
 
 def told(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,21 +64,20 @@ def said_by(explanation: ObjectExplanation, collectors: Iterable[str]) -> dict[s
 
 def explained_in(lake: Lake, text: str) -> ObjectExplanation:
     """Explain a key or an address of a lake at the clock's time, as the command does."""
-    rules = every_rule(lake.catalog, REPOSITORY)
-    snapshot = lake.catalog.snapshot(REPOSITORY)
-    world = world_of(snapshot, lake.store.spec, rules.policy, lake.clock(), rules.retention)
+    rules, snapshot = every_rule(lake.repository), lake.repository.snapshot()
+    world = world_of(lake.repository, snapshot, rules.policy, lake.clock(), rules.retention)
     named = explain(world, text)
-    found = named[0] if named else explain_stored(lake.catalog, REPOSITORY, text, GRACE, lake.clock())
+    found = named[0] if named else explain_stored(lake.repository, text, GRACE, lake.clock())
     if len(named) > 1 or found is None:
         raise AssertionError(f"{text} has {len(named)} explanations")
-    graveyard = RunGraveyard(lake.shop.root, lake.ledger)
+    graveyard = RemovedObjectLookup(lake.shop.root, lake.ledger)
     return taken_away(found, graveyard.lookup(REPOSITORY, found.address))
 
 
 def explained_in_deleted(lake: Lake, text: str) -> ObjectExplanation:
     """Explain an object of a lake that was deleted."""
     gone = lake.catalog.retired_repository(REPOSITORY)
-    found = explain_deleted(lake.catalog, gone, text, GRACE, lake.clock())
+    found = explain_deleted(DeletedCatalogRepository(lake.catalog, gone), text, GRACE, lake.clock())
     if found is None:
         raise AssertionError(f"{text} is not explained")
     return found

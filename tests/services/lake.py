@@ -24,10 +24,11 @@ from ebbtide.engine.reading import stream_decisions
 from ebbtide.engine.tables.contracts import OUTCOMES
 from ebbtide.state.runs import Ledger, RunState
 from ebbtide.storage.store import Store
-from ebbtide.targets.lake.burials import RunGraveyard
 from ebbtide.targets.lake.catalog.catalog import Catalog
-from ebbtide.targets.lake.rulebook import Rulebook, SweepRules, stored_rulebook
-from ebbtide.targets.lake.workshop import Workshop
+from ebbtide.targets.lake.context import LakeContext
+from ebbtide.targets.lake.removed_objects import RemovedObjectLookup
+from ebbtide.targets.lake.repository import CatalogRepository
+from ebbtide.targets.repository.rulebook import Rulebook, SweepRules, stored_rulebook
 
 REPOSITORY = "lake"
 FIRST_DAY = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -50,13 +51,18 @@ class Lake:
     """A repository and all that plans and applies on it; `spark` is shared, the rest is the test's own."""
 
     spark: SparkSession
-    shop: Workshop
+    shop: LakeContext
     clock: SettableClock
 
     @property
     def catalog(self) -> Catalog:
         """The catalog that holds the repository."""
         return self.shop.catalog
+
+    @property
+    def repository(self) -> CatalogRepository:
+        """The repository, as collectors see it."""
+        return CatalogRepository(self.catalog, REPOSITORY)
 
     @property
     def ledger(self) -> Ledger:
@@ -129,7 +135,7 @@ class Lake:
 
     def plan_retention(self, **how: Any) -> Manifest:
         """Plan the deletion of what only commits need that are kept no longer."""
-        return self.plan(rulebook=stored_rulebook(self.catalog, REPOSITORY, retention=True), **how)
+        return self.plan(rulebook=stored_rulebook(self.repository, retention=True), **how)
 
     def apply(self, manifest: Manifest, *, on_step: OnStep = no_step, **options: Any) -> Applied:
         """Apply a plan."""
@@ -182,10 +188,10 @@ def open_lake(
     catalog = Catalog(
         f"sqlite:///{folder}/catalog.db",
         clock=clock,
-        graveyard=RunGraveyard(root, ledger),
+        graveyard=RemovedObjectLookup(root, ledger),
         **({"range_keys": 4} | settings),
     )
-    return Lake(spark, Workshop(catalog, ledger, root, clock), clock)
+    return Lake(spark, LakeContext(catalog, ledger, root, clock), clock)
 
 
 def make_lake(spark: SparkSession, folder: Path, namespace: str | None = None, **settings: Any) -> Lake:

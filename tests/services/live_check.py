@@ -7,18 +7,17 @@ from tests.services.lake import REPOSITORY, Lake
 from ebbtide.engine.layout import scratch_folder
 from ebbtide.engine.removed_table import RemovedTable
 from ebbtide.engine.spark.failures import own_errors
-from ebbtide.targets.lake.checking import LiveCheck, check_live
-from ebbtide.targets.lake.metadata.world import world_of
-from ebbtide.targets.lake.rulebook import stored_policy
+from ebbtide.targets.repository.live_objects import LiveCheck, check_live
+from ebbtide.targets.repository.rulebook import stored_policy
+from ebbtide.targets.repository.world import world_of
 
 
 def check(lake: Lake) -> LiveCheck:
     """Check a lake at its own time."""
     catalog = lake.catalog
     uid = catalog.repository(REPOSITORY).uid
-    world = world_of(
-        catalog.snapshot(REPOSITORY), lake.store.spec, stored_policy(catalog, REPOSITORY), lake.shop.clock()
-    )
+    policy = stored_policy(lake.repository)
+    world = world_of(lake.repository, catalog.snapshot(REPOSITORY), policy, lake.shop.clock())
     table = RemovedTable(lake.shop.root, lake.ledger, uid)
     with scratch_folder(lake.shop.root) as scratch, own_errors():
         return check_live(lake.spark, world, table.snapshot(scratch.removed).gone(lake.spark))

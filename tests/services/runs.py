@@ -11,12 +11,13 @@ from ebbtide.core.manifest import Manifest
 from ebbtide.engine.apply import Applied, ApplyOptions, apply, check
 from ebbtide.engine.bin_expiry import ExpiredItems
 from ebbtide.engine.plan import PlanOptions, plan
-from ebbtide.targets.lake.catalog.model import DeletedRepository
-from ebbtide.targets.lake.collector import RepositoryCollector
-from ebbtide.targets.lake.retired.collector import DeletedRepositoryCollector
-from ebbtide.targets.lake.rulebook import Rulebook, stored_rulebook
+from ebbtide.targets.lake.context import LakeContext
+from ebbtide.targets.lake.repository import CatalogRepository, DeletedCatalogRepository
 from ebbtide.targets.lake.target import LakeTarget
-from ebbtide.targets.lake.workshop import Workshop
+from ebbtide.targets.repository.collector import RepositoryCollector
+from ebbtide.targets.repository.deleted_repository import DeletedRepositoryCollector
+from ebbtide.targets.repository.model import DeletedRepository
+from ebbtide.targets.repository.rulebook import Rulebook, stored_rulebook
 from ebbtide.targets.s3.collector import BucketCollector
 from ebbtide.targets.s3.shop import BucketShop
 from ebbtide.targets.s3.sources import Sourced
@@ -26,7 +27,7 @@ from ebbtide.targets.target import Target, bin_of
 
 def plan_lake(
     spark: SparkSession,
-    shop: Workshop,
+    shop: LakeContext,
     repository: str,
     *,
     now: datetime,
@@ -36,14 +37,15 @@ def plan_lake(
     **how: Any,
 ) -> Manifest:
     """Plan a run on a repository by a rulebook, or else by its lifecycle policy."""
-    rules = rulebook or stored_rulebook(shop.catalog, repository, lifecycle=True)
-    collector = RepositoryCollector(shop, repository, rules, full)
+    found = CatalogRepository(shop.catalog, repository)
+    rules = rulebook or stored_rulebook(found, lifecycle=True)
+    collector = RepositoryCollector(shop.context, found, rules, full)
     return plan(spark, shop.context, collector, now=now, options=options, **how)
 
 
 def plan_deleted(
     spark: SparkSession,
-    shop: Workshop,
+    shop: LakeContext,
     gone: DeletedRepository,
     *,
     now: datetime,
@@ -51,7 +53,8 @@ def plan_deleted(
     **how: Any,
 ) -> Manifest:
     """Plan a run on what a deleted repository left."""
-    return plan(spark, shop.context, DeletedRepositoryCollector(shop, gone), now=now, options=options, **how)
+    collector = DeletedRepositoryCollector(shop.context, DeletedCatalogRepository(shop.catalog, gone))
+    return plan(spark, shop.context, collector, now=now, options=options, **how)
 
 
 def plan_bucket(
@@ -75,7 +78,9 @@ def plan_bin(spark: SparkSession, target: Target, *, options: PlanOptions) -> Ma
     return plan(spark, target.context, ExpiredItems(bin_of(target)), now=now, options=options)
 
 
-def plan_lake_bin(spark: SparkSession, shop: Workshop, repository: str, *, options: PlanOptions) -> Manifest:
+def plan_lake_bin(
+    spark: SparkSession, shop: LakeContext, repository: str, *, options: PlanOptions
+) -> Manifest:
     """Plan a run on the bin of a repository."""
     return plan_bin(spark, LakeTarget(shop, repository), options=options)
 
@@ -86,7 +91,7 @@ def plan_bucket_bin(spark: SparkSession, shop: BucketShop, *, options: PlanOptio
 
 
 def apply_lake(
-    spark: SparkSession, shop: Workshop, manifest: Manifest, *, options: ApplyOptions, **how: Any
+    spark: SparkSession, shop: LakeContext, manifest: Manifest, *, options: ApplyOptions, **how: Any
 ) -> Applied:
     """Apply a plan for a repository."""
     return _apply(spark, _lake(shop, manifest), manifest, options, **how)
@@ -99,7 +104,7 @@ def apply_bucket(
     return _apply(spark, BucketTarget(shop), manifest, options, **how)
 
 
-def check_lake(shop: Workshop, manifest: Manifest, options: ApplyOptions) -> None:
+def check_lake(shop: LakeContext, manifest: Manifest, options: ApplyOptions) -> None:
     """Check a plan for a repository as `ebb apply` does before it starts Spark."""
     _check(_lake(shop, manifest), manifest, options)
 
@@ -109,7 +114,7 @@ def check_bucket(shop: BucketShop, manifest: Manifest, options: ApplyOptions) ->
     _check(BucketTarget(shop), manifest, options)
 
 
-def _lake(shop: Workshop, manifest: Manifest) -> LakeTarget:
+def _lake(shop: LakeContext, manifest: Manifest) -> LakeTarget:
     return LakeTarget(shop, manifest.target.removeprefix("lake:"))
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from ebbtide.core.decision import CollectorName
 from ebbtide.core.instant import NEVER, parse_instant
-from ebbtide.targets.lake.oracle import judge_world
-from ebbtide.targets.lake.world_document import world_document
+from ebbtide.targets.repository.oracle import judge_world
+from ebbtide.targets.repository.world_document import world_document
 
 NOW = "1998-01-20T00:00:00Z"
 NAMES = [str(collector) for collector in CollectorName]

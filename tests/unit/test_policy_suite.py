@@ -3,8 +3,8 @@
 import pytest
 
 from ebbtide.core.decision import Decision, HoldReason
-from ebbtide.targets.lake.policy_suite import _matches
-from ebbtide.targets.lake.simulation import Simulated
+from ebbtide.targets.repository.policy_suite import _matches
+from ebbtide.targets.repository.simulation import Simulated
 
 HELD = {"young": HoldReason.NOT_YET, "current": HoldReason.HEAD, "staged": HoldReason.STAGING}
 ROWS = [

@@ -7,9 +7,9 @@ import pytest
 from ebbtide.core.decision import CollectorName
 from ebbtide.core.errors import AddressError, PolicyError, WorldError
 from ebbtide.core.instant import parse_instant
-from ebbtide.targets.lake.world_document import WrittenObject, world_document
 from ebbtide.targets.repository.policy import LakePolicy
 from ebbtide.targets.repository.retention_rules import RetentionRules
+from ebbtide.targets.repository.world_document import WrittenObject, world_document
 
 NIGHT = "1998-01-20T00:00:00Z"
 

@@ -31,15 +31,15 @@ from ebbtide.engine.reading import sample_decisions
 from ebbtide.engine.rehearsal import begin_rehearsal
 from ebbtide.report.page import render
 from ebbtide.targets.lake.catalog.catalog import Catalog
-from ebbtide.targets.lake.collector import RepositoryCollector
 from ebbtide.targets.lake.demonstration import POLICY, REPOSITORY, DemoClock, build_lake, check_needed
-from ebbtide.targets.lake.explaining import explain
-from ebbtide.targets.lake.explanation import blocks
-from ebbtide.targets.lake.metadata.world import world_of
-from ebbtide.targets.lake.rulebook import Rulebook
-from ebbtide.targets.lake.simulation import simulate
-from ebbtide.targets.lake.world_document import world_document
+from ebbtide.targets.lake.repository import CatalogRepository
+from ebbtide.targets.repository.collector import RepositoryCollector
+from ebbtide.targets.repository.explanation import blocks, explain
 from ebbtide.targets.repository.policy import parse_lake_policy
+from ebbtide.targets.repository.rulebook import Rulebook
+from ebbtide.targets.repository.simulation import simulate
+from ebbtide.targets.repository.world import world_of
+from ebbtide.targets.repository.world_document import world_document
 
 app = typer.Typer(add_completion=False)
 MARKER = "made-by-ebb-demo"
@@ -102,16 +102,15 @@ def _story(state: State, spark: SparkSession, folder: Path, tell: _Teller) -> di
     now = state.clock()
     with progress() as bars:
         tell("planning: what may go, and why (ebb plan lake:demo)")
-        collector = RepositoryCollector(state.shop, REPOSITORY, Rulebook(lifecycle=policy))
+        repository = CatalogRepository(state.catalog, REPOSITORY)
+        collector = RepositoryCollector(state.shop.context, repository, Rulebook(lifecycle=policy))
         manifest = plan(
             spark, state.shop.context, collector, now=now, options=state.plan_options, on_progress=bars
         )
         if not tell.silent:
             show_summary(manifest)
         run = run_folder(state.root, manifest.run_id)
-        world = world_of(
-            state.catalog.snapshot(REPOSITORY), state.catalog.store(REPOSITORY).spec, policy, now
-        )
+        world = world_of(repository, repository.snapshot(), policy, now)
         examples = {
             row["address"]: (decision, row["paths"][0])
             for decision in (Decision.DUE, Decision.HELD)

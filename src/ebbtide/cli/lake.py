@@ -20,7 +20,7 @@ from ebbtide.core.format import count, human_bytes, plural, printable
 from ebbtide.core.instant import format_second
 
 if TYPE_CHECKING:
-    from ebbtide.targets.lake.catalog.model import DeletedRepository
+    from ebbtide.targets.repository.model import DeletedRepository
 
 app = typer.Typer(add_completion=False)
 
@@ -217,7 +217,7 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """List the objects of a ref, and say which are gone or in the recycle bin; streams."""
-    from ebbtide.targets.lake.removed_entries import ObjectState, with_states  # noqa: PLC0415 (brings Spark along)
+    from ebbtide.targets.lake.removed_objects import ObjectState, with_states  # noqa: PLC0415 (brings Spark along)
 
     state: State = context.obj
     entries = with_states(state.shop, repo, state.catalog.ls(repo, ref, prefix))

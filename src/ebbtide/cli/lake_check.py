@@ -14,9 +14,10 @@ from ebbtide.core.format import count
 from ebbtide.engine.layout import scratch_folder
 from ebbtide.engine.removed_table import RemovedTable
 from ebbtide.engine.spark.failures import own_errors
-from ebbtide.targets.lake.checking import LiveCheck, check_live
-from ebbtide.targets.lake.metadata.world import world_of
+from ebbtide.targets.lake.repository import CatalogRepository
+from ebbtide.targets.repository.live_objects import LiveCheck, check_live
 from ebbtide.targets.repository.policy import LakePolicy, parse_lake_policy
+from ebbtide.targets.repository.world import world_of
 
 app = typer.Typer(add_completion=False)
 
@@ -34,9 +35,8 @@ def check(
     repository = state.catalog.repository(repo)
     stored = state.catalog.policy(repo)
     policy = parse_lake_policy(*stored) if stored else LakePolicy(())
-    world = world_of(
-        state.catalog.snapshot(repo), state.catalog.store(repo).spec, policy, instant(now, state.clock)
-    )
+    lake = CatalogRepository(state.catalog, repo)
+    world = world_of(lake, lake.snapshot(), policy, instant(now, state.clock))
     table = RemovedTable(state.root, state.ledger, repository.uid)
     with state.spark(master) as spark, scratch_folder(state.root) as scratch, own_errors():
         gone = table.snapshot(scratch.removed).gone(spark)

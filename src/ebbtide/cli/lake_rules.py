@@ -12,8 +12,7 @@ from ebbtide.cli.state import State, read_rules
 from ebbtide.core.documents import parse_document
 from ebbtide.core.errors import NotFound
 from ebbtide.core.format import plural
-from ebbtide.targets.lake.lifecycle.policies import policy_warnings
-from ebbtide.targets.repository.policy import lake_policy, parse_lake_policy, policy_hash
+from ebbtide.targets.repository.policy import lake_policy, parse_lake_policy, policy_hash, policy_warnings
 from ebbtide.targets.repository.retention_rules import (
     RetentionRules,
     parse_retention,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ebbtide.engine.plan import PlanOptions
     from ebbtide.state.runs import Ledger
     from ebbtide.targets.lake.catalog.catalog import Catalog
-    from ebbtide.targets.lake.workshop import Workshop
+    from ebbtide.targets.lake.context import LakeContext
     from ebbtide.targets.oci.purge.shop import RegistryShop
     from ebbtide.targets.oci.purge.target import RegistryTarget
     from ebbtide.targets.oci.records.records import ImageRecords
@@ -157,7 +157,7 @@ class State:
         return shared_catalog(self)
 
     @property
-    def shop(self) -> Workshop:
+    def shop(self) -> LakeContext:
         """What runs on a repository work with."""
         from ebbtide.targets.lake.kind import lake_shop
 

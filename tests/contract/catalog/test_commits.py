@@ -7,7 +7,8 @@ import pytest
 
 from ebbtide.core.errors import BadInput, MetadataError, Refused
 from ebbtide.storage.store import DeleteRequest
-from ebbtide.targets.lake.catalog.ranges import COMMITTED, ENTRIES, metadata_key, read_metarange
+from ebbtide.targets.lake.catalog.ranges import ENTRIES, metadata_key, read_metarange
+from ebbtide.targets.repository.model import COMMITTED
 
 
 def _upload(catalog, *keys, branch="main"):

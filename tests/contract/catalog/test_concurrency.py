@@ -8,7 +8,8 @@ import pytest
 
 from ebbtide.core.errors import AlreadyExists, NotFound, Refused
 from ebbtide.targets.lake.catalog import commits, history
-from ebbtide.targets.lake.catalog.ranges import COMMITTED, STAGED, read_metarange, read_range
+from ebbtide.targets.lake.catalog.ranges import read_metarange, read_range
+from ebbtide.targets.repository.model import COMMITTED, STAGED
 
 
 def _keys(catalog, ref):

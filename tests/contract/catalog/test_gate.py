@@ -9,8 +9,8 @@ import pytest
 from ebbtide.core.errors import Busy, NotFound, ObjectGone
 from ebbtide.storage.store import DeleteRequest
 from ebbtide.targets.lake.catalog import fence
-from ebbtide.targets.lake.catalog.model import RemovedItem
 from ebbtide.targets.lake.catalog.ranges import ENTRIES
+from ebbtide.targets.repository.model import RemovedObject
 
 
 def _import(catalog):
@@ -224,7 +224,7 @@ def test_an_object_that_is_gone_gets_no_second_name(open_catalog, catalog, clock
 
         def lookup(self, repository, address):
             """Say so."""
-            return RemovedItem(address, clock(), 7, ("old",), restorable=False)
+            return RemovedObject(address, clock(), 7, ("old",), restorable=False)
 
     catalog = open_catalog(graveyard=Buried())
     address = catalog.upload("lake", "main", "a", b"").address

@@ -7,7 +7,7 @@ import pytest
 
 from ebbtide.core.errors import AddressError, BadInput, LiveObjectMissing, NotFound, ObjectGone, Refused
 from ebbtide.storage.store import DeleteRequest
-from ebbtide.targets.lake.catalog.model import RemovedItem
+from ebbtide.targets.repository.model import RemovedObject
 
 
 def _keys(catalog, ref="main", prefix=""):
@@ -226,7 +226,7 @@ class _Ledger:
     """Remembers one burial."""
 
     def __init__(self) -> None:
-        self.burials: dict[tuple[str, str], RemovedItem] = {}
+        self.burials: dict[tuple[str, str], RemovedObject] = {}
 
     def lookup(self, repository, address):
         """Find a burial."""
@@ -241,7 +241,7 @@ def test_a_deleted_object_says_which_run_took_it(open_catalog, clock, tmp_path):
     entry = catalog.upload("lake", "main", "a", b"1")
     catalog.create_branch("lake", "b1", "main")
     catalog.store("lake").delete([DeleteRequest(entry.address)])
-    ledger.burials["lake", entry.address] = RemovedItem(entry.address, clock(), 7, ("r1",), restorable=True)
+    ledger.burials["lake", entry.address] = RemovedObject(entry.address, clock(), 7, ("r1",), restorable=True)
 
     for operation in (
         lambda: catalog.read("lake", "main", "a"),

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from ebbtide.core.errors import AlreadyExists, Busy, NotFound, Refused
-from ebbtide.targets.lake.catalog.model import DeletedRepository, Entry
+from ebbtide.targets.lake.catalog.model import Entry
 from ebbtide.targets.lake.catalog.ranges import ENTRIES
+from ebbtide.targets.repository.model import DeletedRepository
 
 
 def test_a_deleted_repository_is_remembered(catalog, clock, open_catalog):

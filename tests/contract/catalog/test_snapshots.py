@@ -1,7 +1,8 @@
 """Snapshots and "GC commits": everything that can reach an object, from one moment."""
 
 from ebbtide.targets.lake.catalog import refs, staging
-from ebbtide.targets.lake.catalog.ranges import STAGED, read_metarange, read_range
+from ebbtide.targets.lake.catalog.ranges import read_metarange, read_range
+from ebbtide.targets.repository.model import STAGED
 
 
 def _addresses(catalog, staged):

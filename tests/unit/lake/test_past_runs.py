@@ -16,15 +16,16 @@ from ebbtide.core.decision import Outcome
 from ebbtide.core.manifest import Manifest, Summary, Tally
 from ebbtide.engine.layout import no_step
 from ebbtide.targets.lake.catalog.catalog import Catalog
-from ebbtide.targets.lake.collector import RepositoryCollector
-from ebbtide.targets.lake.removed_entries import ObjectState, with_states
-from ebbtide.targets.lake.workshop import Workshop
+from ebbtide.targets.lake.context import LakeContext
+from ebbtide.targets.lake.removed_objects import ObjectState, with_states
+from ebbtide.targets.lake.repository import CatalogRepository
+from ebbtide.targets.repository.collector import RepositoryCollector
 
 POLICY = '{"r": {"prefix": "", "days": 5, "enabled": true}}'
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Workshop]:
+def shop(tmp_path: Path) -> Iterator[LakeContext]:
     """Give a lake with three keys and a ledger without runs."""
     catalog = Catalog(f"sqlite:///{tmp_path}/catalog.db", clock=lambda: FIRST)
     made = catalog.create_repository("lake", str(tmp_path / "objects"))
@@ -32,17 +33,17 @@ def shop(tmp_path: Path) -> Iterator[Workshop]:
         catalog.upload("lake", "main", key, key.encode())
     catalog.commit("lake", "main", "m")
     desk = make_desk(tmp_path, made.uid)
-    yield Workshop(catalog, desk.ledger, desk.root, lambda: FIRST)
+    yield LakeContext(catalog, desk.ledger, desk.root, lambda: FIRST)
     catalog.close()
     desk.ledger.close()
 
 
-def desk_of(shop: Workshop) -> Desk:
+def desk_of(shop: LakeContext) -> Desk:
     """Give a desk that writes runs of the lake."""
     return Desk(shop.root, shop.ledger, shop.catalog.repository("lake").uid)
 
 
-def cycle(shop: Workshop) -> None:
+def cycle(shop: LakeContext) -> None:
     """Delete a and b, bring a back, and let the table of removed items have both."""
     desk = desk_of(shop)
     addresses = {entry.key: entry.address for entry in shop.catalog.ls("lake", "main")}
@@ -51,13 +52,13 @@ def cycle(shop: Workshop) -> None:
     desk.table.folded(FIRST)
 
 
-def states(shop: Workshop) -> dict[str, ObjectState]:
+def states(shop: LakeContext) -> dict[str, ObjectState]:
     """List main as `ebb lake ls` does."""
     entries = shop.catalog.ls("lake", "main")
     return {entry.key: where for entry, where in with_states(shop, "lake", entries)}
 
 
-def queries(shop: Workshop, action: Callable[[], object]) -> int:
+def queries(shop: LakeContext, action: Callable[[], object]) -> int:
     """Count the statements that the ledger's database gets meanwhile."""
     seen: list[object] = []
     engine = shop.ledger._database._engine
@@ -117,7 +118,8 @@ def test_a_plan_writes_its_policy_without_asking_for_other_runs(shop):
         shop.ledger.begin("lake:lake", "uid", "lifecycle", "not even a policy", FIRST)
     made = manifest(number)
 
-    asked = queries(shop, lambda: RepositoryCollector.of_plan(shop, made).after_plan(None, made, no_step))
+    collector = RepositoryCollector.of_plan(shop.context, CatalogRepository(shop.catalog, "lake"), made)
+    asked = queries(shop, lambda: collector.after_plan(None, made, no_step))
 
     (file,) = Path(shop.catalog.store("lake").spec.url.removeprefix("file://")).rglob("run-*.parquet")
     assert [(number, "r", "", "")] == [tuple(row.values())[:4] for row in pq.read_table(file).to_pylist()]

@@ -9,19 +9,22 @@ from pathlib import Path
 import pyarrow as pa
 
 from ebbtide.storage.store import StoreSpec, open_store
-from ebbtide.targets.lake.catalog.model import RangeInfo
-from ebbtide.targets.lake.catalog.ranges import COMMITTED, write_range
-from ebbtide.targets.lake.metadata.reference_files import ReferenceFiles
+from ebbtide.targets.lake.catalog.ranges import write_range
+from ebbtide.targets.lake.repository import CatalogDecoder
+from ebbtide.targets.repository.model import COMMITTED, RangeInfo
+from ebbtide.targets.repository.range_cache import RangeCache
 
 NAMESPACE = "s3://bucket/lake"
 
 
-def make_files(folder: Path) -> ReferenceFiles:
+def make_files(folder: Path) -> RangeCache:
     """Keep decoded ranges of a namespace in a folder."""
-    return ReferenceFiles(folder / "references", StoreSpec((folder / "store").as_uri()), NAMESPACE)
+    return RangeCache(
+        folder / "references", CatalogDecoder(StoreSpec((folder / "store").as_uri())), NAMESPACE
+    )
 
 
-def make_range(files: ReferenceFiles, addresses: Sequence[str]) -> RangeInfo:
+def make_range(files: RangeCache, addresses: Sequence[str]) -> RangeInfo:
     """Write a range with an entry for each address."""
     created = [datetime(2026, 1, 1, tzinfo=UTC)] * len(addresses)
     rows = {
@@ -31,4 +34,4 @@ def make_range(files: ReferenceFiles, addresses: Sequence[str]) -> RangeInfo:
         "size": [1] * len(addresses),
         "checksum": [""] * len(addresses),
     }
-    return write_range(open_store(files.store), COMMITTED, pa.table(rows))
+    return write_range(open_store(files.decoder.store), COMMITTED, pa.table(rows))

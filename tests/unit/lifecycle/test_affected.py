@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.core.errors import MetadataError
-from ebbtide.targets.lake.metadata.affected import finish_folder, is_affected, make_folder, write_affected
+from ebbtide.targets.repository.affected import finish_folder, is_affected, make_folder, write_affected
 
 HASHES = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3), max_size=30)
 

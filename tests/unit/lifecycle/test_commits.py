@@ -5,11 +5,10 @@ from datetime import UTC, date, datetime
 import pytest
 
 from ebbtide.core.errors import MetadataError
-from ebbtide.targets.lake.catalog.model import Commit
-from ebbtide.targets.lake.lifecycle.commits import potential_commits
-from ebbtide.targets.lake.lifecycle.policies import CurrentRule
-from ebbtide.targets.lake.metadata.ties import Tie, commit_ties
-from ebbtide.targets.repository.policy import Referrer, lake_policy
+from ebbtide.targets.repository.lifecycle import CurrentRule, potential_commits
+from ebbtide.targets.repository.model import Commit
+from ebbtide.targets.repository.policy import ReferrerKind, lake_policy
+from ebbtide.targets.repository.referrers import Referrer, commit_referrers
 
 ANY = date(1998, 1, 20)
 SEED_RULES = [
@@ -65,11 +64,14 @@ def test_a_commit_at_the_very_date_was_dealt_with():
 
 
 def test_branches_that_rules_treat_alike_are_one_tie():
-    """A commit keeps one tie for each policy class, with the first name of the class."""
+    """A commit keeps one referrer for each policy class, with the first name of the class."""
     policy = lake_policy({"r": {"prefix": "", "days": 3, "branch_days": {"main": 30}}})
     branches = {f"feature-{number}": "c2" for number in range(1000)} | {"main": "c2"}
-    actual = commit_ties(chain(1, 2), branches, {}, policy)
-    expected = (Tie(Referrer.BRANCH, "feature-0", (3,)), Tie(Referrer.BRANCH, "main", (30,)))
+    actual = commit_referrers(chain(1, 2), branches, {}, policy)
+    expected = (
+        Referrer(ReferrerKind.BRANCH, "feature-0", (3,)),
+        Referrer(ReferrerKind.BRANCH, "main", (30,)),
+    )
 
     assert {"c1": expected, "c2": expected} == actual
 
@@ -78,10 +80,10 @@ def test_tags_and_dangling_commits_have_ties_of_their_own():
     """A tag reaches its commit's ancestors; a commit that nobody reaches is dangling."""
     policy = lake_policy({"r": {"prefix": "", "days": 3}})
     commits = chain(1, 2) | {"lost": Commit("lost", "m", ("c1",), datetime(1998, 1, 3, tzinfo=UTC))}
-    actual = commit_ties(commits, {}, {"v1": "c2"}, policy)
-    tag = (Tie(Referrer.TAG, "v1", (None,)),)
+    actual = commit_referrers(commits, {}, {"v1": "c2"}, policy)
+    tag = (Referrer(ReferrerKind.TAG, "v1", (None,)),)
 
-    assert {"c1": tag, "c2": tag, "lost": (Tie(Referrer.DANGLING, "lost", (3,)),)} == actual
+    assert {"c1": tag, "c2": tag, "lost": (Referrer(ReferrerKind.DANGLING, "lost", (3,)),)} == actual
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ def test_a_broken_history_stops_the_run(parents, head):
     """A missing parent, a branch to nowhere or a cycle is never 'no references'."""
     commits = {name: Commit(name, "m", p, datetime(1998, 1, 1, tzinfo=UTC)) for name, p in parents.items()}
     with pytest.raises(MetadataError):
-        commit_ties(commits, {"main": head}, {}, lake_policy({}))
+        commit_referrers(commits, {"main": head}, {}, lake_policy({}))
 
 
 def test_a_long_history_needs_no_deep_stack():
@@ -100,6 +102,6 @@ def test_a_long_history_needs_no_deep_stack():
     count = 100_000
     moment = datetime(1998, 1, 1, tzinfo=UTC)
     commits = {str(n): Commit(str(n), "m", (str(n - 1),) if n else (), moment) for n in range(count)}
-    ties = commit_ties(commits, {"main": str(count - 1)}, {}, lake_policy({}))
+    referrers = commit_referrers(commits, {"main": str(count - 1)}, {}, lake_policy({}))
 
-    assert (Tie(Referrer.BRANCH, "main", ()),) == ties["0"]
+    assert (Referrer(ReferrerKind.BRANCH, "main", ()),) == referrers["0"]

@@ -3,8 +3,8 @@
 from datetime import date
 
 from ebbtide.core.instant import parse_instant
-from ebbtide.targets.lake.lifecycle.policies import CurrentRule, PolicyRun, current_rules, policy_table
-from ebbtide.targets.repository.policy import lake_policy
+from ebbtide.targets.repository.lifecycle import CurrentRule, current_rules, policy_table
+from ebbtide.targets.repository.policy import PolicyRun, lake_policy
 
 RULE1 = {"prefix": "foo/bar", "days": 10, "enabled": True, "branch_days": {"b1": 5, "b2": 8}}
 RULE2 = {"prefix": "foo/zoo", "enabled": True, "branch_days": {"b1": 5}}

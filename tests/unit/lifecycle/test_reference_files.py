@@ -7,8 +7,7 @@ from tests.unit.lifecycle.decoded import NAMESPACE, make_files, make_range
 
 from ebbtide.core.errors import MetadataError
 from ebbtide.engine.tables.digest import hash_addresses
-from ebbtide.targets.lake.catalog.model import RangeInfo
-from ebbtide.targets.lake.catalog.ranges import COMMITTED
+from ebbtide.targets.repository.model import COMMITTED, RangeInfo
 
 
 @pytest.fixture

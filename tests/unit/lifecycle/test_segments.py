@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.targets.lake.lifecycle.segments import cut, judge, prefix_slice
-from ebbtide.targets.lake.metadata.ties import Tie
-from ebbtide.targets.repository.policy import Referrer, class_days
+from ebbtide.targets.repository.policy import ReferrerKind, class_days
+from ebbtide.targets.repository.referrers import Referrer
+from ebbtide.targets.repository.segments import cut, lifetime_of, prefix_slice
 
 KEYS = st.lists(st.text("ab/é𝄞", max_size=5), unique=True).map(sorted)
 PREFIXES = st.lists(st.text("ab/é𝄞", max_size=3), max_size=4)
@@ -36,9 +36,9 @@ def test_a_prefix_matches_one_slice(keys, prefix):
 @given(st.lists(st.tuples(DAYS, DAYS), min_size=1, max_size=4), st.sets(st.integers(0, 1)))
 def test_the_longest_lived_reference_decides(classes, matched):
     """The verdict is the latest over everyone who reaches the segment, of the earliest over the rules."""
-    ties = [Tie(Referrer.BRANCH, str(n), days) for n, days in enumerate(classes)]
-    verdict = judge(sorted(matched), ties)
-    lives = [class_days(tie.days, matched) for tie in ties]
+    referrers = [Referrer(ReferrerKind.BRANCH, str(n), days) for n, days in enumerate(classes)]
+    verdict = lifetime_of(sorted(matched), referrers)
+    lives = [class_days(referrer.days, matched) for referrer in referrers]
 
     assert (None if None in lives else max(lives)) == verdict.days
     assert any(days is not None for days in lives) == verdict.touched

@@ -8,9 +8,9 @@ import pytest
 from tests.unit.lifecycle.decoded import make_files, make_range
 
 from ebbtide.engine.tables.digest import hash_addresses
-from ebbtide.targets.lake.catalog.ranges import COMMITTED
-from ebbtide.targets.lake.lifecycle.visiting import _Visitor
-from ebbtide.targets.lake.metadata.affected import finish_folder, is_affected, make_folder
+from ebbtide.targets.repository.affected import finish_folder, is_affected, make_folder
+from ebbtide.targets.repository.increments import _Visitor
+from ebbtide.targets.repository.model import COMMITTED
 
 OLD, NEW = ["data/1", "data/2"], ["data/1", "data/new"]
 """The same row, and one that differs, in two versions of a range."""

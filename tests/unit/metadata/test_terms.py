@@ -10,9 +10,9 @@ import pytest
 from ebbtide.core.decision import HoldReason
 from ebbtide.core.errors import MetadataError
 from ebbtide.core.instant import NEVER, parse_instant
-from ebbtide.targets.lake.catalog.model import Commit
-from ebbtide.targets.lake.metadata.terms import Term, commit_terms, staging_term
+from ebbtide.targets.repository.model import Commit
 from ebbtide.targets.repository.retention_rules import RetentionRules
+from ebbtide.targets.repository.terms import Term, commit_terms, staging_term
 
 FIVE = RetentionRules(5)
 NO_TAGS = RetentionRules(5, tags_protect=False)

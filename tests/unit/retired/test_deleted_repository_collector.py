@@ -8,8 +8,10 @@ import pytest
 
 from ebbtide.core.errors import StalePlan
 from ebbtide.core.instant import format_instant
-from ebbtide.targets.lake.catalog.model import DeletedRepository, Repository
-from ebbtide.targets.lake.retired.collector import DeletedRepositoryCollector
+from ebbtide.targets.lake.catalog.model import Repository
+from ebbtide.targets.lake.repository import DeletedCatalogRepository
+from ebbtide.targets.repository.deleted_repository import DeletedRepositoryCollector
+from ebbtide.targets.repository.model import DeletedRepository
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 GONE = DeletedRepository("lake", "1", "s3://bucket/ns", DAY)
@@ -27,7 +29,7 @@ def target(retired, *namespaces):
     catalog = SimpleNamespace(
         retired=lambda: retired, repositories=lambda: living, check_retired_owner=lambda _uid: None
     )
-    return DeletedRepositoryCollector(SimpleNamespace(catalog=catalog), GONE)
+    return DeletedRepositoryCollector(SimpleNamespace(), DeletedCatalogRepository(catalog, GONE))
 
 
 def test_a_plan_holds_while_nothing_has_changed():

@@ -1,14 +1,16 @@
 """Which prefixes make up a namespace, and whether anything of a deleted repository is left in it."""
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from ebbtide.storage.store import StoreSpec, open_store
-from ebbtide.targets.lake.catalog.model import DeletedRepository
-from ebbtide.targets.lake.inventory import _Lister
-from ebbtide.targets.lake.retired.listing import has_own, neighbours, own_folders, prefixes
+from ebbtide.targets.lake.repository import DeletedCatalogRepository
+from ebbtide.targets.repository.deleted_repository import has_own, own_folders, prefixes
+from ebbtide.targets.repository.inventory import _Lister
+from ebbtide.targets.repository.model import DeletedRepository
 
 UID = "0123abcd"
 KEYS = [
@@ -34,6 +36,12 @@ def store(tmp_path):
     return open_store(StoreSpec(tmp_path.as_uri()))
 
 
+def namespace(store):
+    """Give the namespace of a deleted repository in a store."""
+    gone = DeletedRepository("lake", UID, store.spec.url, datetime(2026, 1, 1, tzinfo=UTC))
+    return DeletedCatalogRepository(SimpleNamespace(retired_store=lambda _uid: store), gone)
+
+
 def fill(store, keys):
     """Write objects."""
     for key in keys:
@@ -43,7 +51,7 @@ def fill(store, keys):
 def test_prefixes_are_the_whole_namespace_once(store):
     """Listed prefix by prefix, every key comes once, and each partition has a prefix of its own."""
     fill(store, KEYS)
-    found = prefixes(store, UID)
+    found = prefixes(namespace(store))
     batch = pa.RecordBatch.from_pydict({"prefix": found})
     listed = list(_Lister(store.spec, store.spec.url, merged=True)([batch]))
 
@@ -62,27 +70,26 @@ def test_prefixes_are_the_whole_namespace_once(store):
         (["_lakefs/staged/1.parquet"], True),
     ],
 )
-def test_what_is_left_is_the_repositorys_own(store, tmp_path, keys, left):
+def test_what_is_left_is_the_repositorys_own(store, keys, left):
     """Only what the repository wrote keeps it known: strangers and names that it never gives do not."""
     fill(store, keys)
-    gone = DeletedRepository("lake", UID, tmp_path.as_uri(), datetime(2026, 1, 1, tzinfo=UTC))
 
-    assert left == has_own(store, gone)
+    assert left == has_own(namespace(store))
 
 
-def test_metadata_beside_another_repository_may_be_its_own(store, tmp_path):
+def test_metadata_beside_another_repository_may_be_its_own(store):
     """With a neighbour in the namespace only the data is the deleted repository's for certain."""
     fill(store, ["_lakefs/staged/1.parquet"])
-    gone = DeletedRepository("lake", UID, tmp_path.as_uri(), datetime(2026, 1, 1, tzinfo=UTC))
-    alone = own_folders(store, UID), has_own(store, gone)
+    left = namespace(store)
+    alone = own_folders(left), has_own(left)
     fill(store, [f"repos/{UID}0/x"])
 
     assert ((f"repos/{UID}/", "_lakefs/"), True) == alone
-    assert ((f"repos/{UID}/",), False) == (own_folders(store, UID), has_own(store, gone))
+    assert ((f"repos/{UID}/",), False) == (own_folders(left), has_own(left))
 
 
 def test_neighbours_are_other_repositories(store):
     """The folders of other repositories are named, the deleted one's and files are not."""
     fill(store, KEYS)
 
-    assert [f"{UID}0/"] == neighbours(store, UID)
+    assert [f"repos/{UID}0/"] == namespace(store).neighbours()

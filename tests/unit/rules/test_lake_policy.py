@@ -8,7 +8,7 @@ import pytest
 from ebbtide.core.errors import PolicyError
 from ebbtide.core.instant import NEVER, parse_instant
 from ebbtide.targets.repository.policy import (
-    Referrer,
+    ReferrerKind,
     lake_policy,
     parse_lake_policy,
     policy_hash,
@@ -133,15 +133,15 @@ CREATED = parse_instant("1998-01-02T10:00:00Z")
 @pytest.mark.parametrize(
     ("referrer", "name", "key", "expected"),
     [
-        (Referrer.BRANCH, "main", "foo/bar/a", datetime(1998, 1, 13, tzinfo=UTC)),
-        (Referrer.BRANCH, "b1", "foo/bar/a", datetime(1998, 1, 8, tzinfo=UTC)),
-        (Referrer.STAGING, "b1", "foo/bar/a", datetime(1998, 1, 8, tzinfo=UTC)),
-        (Referrer.BRANCH, "b1", "foo/zoo", datetime(1998, 1, 8, tzinfo=UTC)),
-        (Referrer.BRANCH, "main", "foo/zoo", NEVER),
-        (Referrer.DANGLING, "c1", "foo/bar/a", datetime(1998, 1, 13, tzinfo=UTC)),
-        (Referrer.DANGLING, "b1", "foo/zoo", NEVER),
-        (Referrer.TAG, "v1", "foo/bar/a", NEVER),
-        (Referrer.BRANCH, "main", "other", NEVER),
+        (ReferrerKind.BRANCH, "main", "foo/bar/a", datetime(1998, 1, 13, tzinfo=UTC)),
+        (ReferrerKind.BRANCH, "b1", "foo/bar/a", datetime(1998, 1, 8, tzinfo=UTC)),
+        (ReferrerKind.STAGING, "b1", "foo/bar/a", datetime(1998, 1, 8, tzinfo=UTC)),
+        (ReferrerKind.BRANCH, "b1", "foo/zoo", datetime(1998, 1, 8, tzinfo=UTC)),
+        (ReferrerKind.BRANCH, "main", "foo/zoo", NEVER),
+        (ReferrerKind.DANGLING, "c1", "foo/bar/a", datetime(1998, 1, 13, tzinfo=UTC)),
+        (ReferrerKind.DANGLING, "b1", "foo/zoo", NEVER),
+        (ReferrerKind.TAG, "v1", "foo/bar/a", NEVER),
+        (ReferrerKind.BRANCH, "main", "other", NEVER),
     ],
 )
 def test_what_a_reference_lives(referrer, name, key, expected):
@@ -164,7 +164,7 @@ def test_what_a_reference_lives(referrer, name, key, expected):
 def test_boundaries_are_midnights_utc(created, now, due):
     """An object is due when created <= date_to_be_deleted, both as midnights UTC."""
     policy = lake_policy({"r": {"prefix": "", "days": 10}})
-    lapse = reference_lapse(policy, Referrer.BRANCH, "main", "k", parse_instant(created))
+    lapse = reference_lapse(policy, ReferrerKind.BRANCH, "main", "k", parse_instant(created))
     date = policy.dates(parse_instant(now))[0].date_to_be_deleted
     by_date = parse_instant(created) <= parse_instant(date.isoformat())
 
@@ -175,7 +175,7 @@ def test_boundaries_are_midnights_utc(created, now, due):
 def test_two_rules_on_one_key_take_the_shorter():
     """Where two rules match, the one that ends the reference earlier counts."""
     policy = lake_policy({"a": {"prefix": "x", "days": 10}, "b": {"prefix": "x/y", "days": 3}})
-    actual = reference_lapse(policy, Referrer.BRANCH, "main", "x/y/z", parse_instant("1998-01-01"))
+    actual = reference_lapse(policy, ReferrerKind.BRANCH, "main", "x/y/z", parse_instant("1998-01-01"))
 
     assert datetime(1998, 1, 4, tzinfo=UTC) == actual
 
@@ -183,7 +183,7 @@ def test_two_rules_on_one_key_take_the_shorter():
 def test_a_tag_lapses_only_if_the_policy_says_so():
     """With tag_days the references of tags lapse too."""
     policy = lake_policy({"a": {"prefix": "x", "days": 10, "tag_days": 20}})
-    actual = reference_lapse(policy, Referrer.TAG, "v1", "x", parse_instant("1998-01-01"))
+    actual = reference_lapse(policy, ReferrerKind.TAG, "v1", "x", parse_instant("1998-01-01"))
 
     assert datetime(1998, 1, 21, tzinfo=UTC) == actual
 
@@ -193,7 +193,7 @@ def test_a_disabled_rule_says_nothing():
     policy = parse_lake_policy(json.dumps({"a": {"prefix": "", "days": 1, "enabled": False}}))
 
     assert [] == policy.dates(CREATED)
-    assert NEVER == reference_lapse(policy, Referrer.BRANCH, "main", "k", CREATED)
+    assert NEVER == reference_lapse(policy, ReferrerKind.BRANCH, "main", "k", CREATED)
 
 
 def test_of_several_rules_the_longest_time_in_the_bin_counts():

@@ -11,10 +11,11 @@ from ebbtide.core.errors import NotFound
 from ebbtide.storage.store import DeleteRequest
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.partitions import branch_path
-from ebbtide.targets.lake.catalog.ranges import STAGED, write_metarange
-from ebbtide.targets.lake.rulebook import SweepRules
-from ebbtide.targets.lake.uncommitted.state import BranchState, save_state, state_key
-from ebbtide.targets.lake.uncommitted.sweeps import survey
+from ebbtide.targets.lake.catalog.ranges import write_metarange
+from ebbtide.targets.lake.repository import CatalogRepository
+from ebbtide.targets.repository.model import STAGED
+from ebbtide.targets.repository.rulebook import SweepRules
+from ebbtide.targets.repository.sweeps import BranchState, save_state, state_key, survey
 
 REPO = "lake"
 
@@ -41,8 +42,7 @@ def state_of(catalog, branch="main", **other):
 
 def swept(catalog, rules=None):
     """Survey the repository."""
-    store, repository = catalog.store(REPO), catalog.repository(REPO)
-    return survey(store, repository, catalog.branch_ids(REPO), rules or SweepRules())
+    return survey(CatalogRepository(catalog, REPO), rules or SweepRules())
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from ebbtide.core.manifest import Tally
 from ebbtide.engine.layout import RunFolder
 from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.lake.catalog.partitions import PARTITION_LIFE, Partitions
-from ebbtide.targets.lake.uncommitted.planning import STATES, keep_states, save_states
-from ebbtide.targets.lake.uncommitted.state import (
+from ebbtide.targets.lake.repository import CatalogLayout
+from ebbtide.targets.repository.sweeps import (
     BadState,
     BranchState,
     last_unsettled,
@@ -25,10 +25,12 @@ from ebbtide.targets.lake.uncommitted.state import (
     state_from_json,
     state_key,
 )
+from ebbtide.targets.repository.uncommitted import STATES, keep_states, save_states
 
 NOW = datetime(2026, 1, 10, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
 PATH = "repos/r/branches/main-1/"
+LAYOUT = CatalogLayout("r")
 STATE = BranchState("main-1", "gc", 2, None, "c" * 64, run_id=3, optimized_runs=0)
 
 
@@ -56,32 +58,32 @@ def test_a_partition_is_settled_when_no_upload_can_come_any_more(moment):
     """It takes addresses for an hour, and each of them an upload as long as its token lives."""
     new, old = partition(timedelta(0)), partition(PARTITION_LIFE + DAY + moment)
 
-    assert (old if moment == timedelta(0) else new) == last_unsettled([old, new], None, NOW, DAY)
+    assert (old if moment == timedelta(0) else new) == last_unsettled(LAYOUT, [old, new], None, NOW, DAY)
 
 
 def test_the_oldest_unsettled_partition_counts():
     """All that is newer is listed, too."""
     names = [partition(timedelta(hours=hours)) for hours in (0, 5, 20, 40, 60)]
 
-    assert names[2] == last_unsettled(names, None, NOW, DAY)
+    assert names[2] == last_unsettled(LAYOUT, names, None, NOW, DAY)
 
 
 def test_a_partition_with_young_garbage_is_not_settled():
     """What waits for the end of its grace period must be listed again, however old its partition is."""
     old, older = partition(5 * DAY), partition(9 * DAY)
 
-    assert old == last_unsettled([older, old], old, NOW, DAY)
-    assert older == last_unsettled([older, old], older, NOW, DAY)
-    assert older == last_unsettled([partition(timedelta(0)), older], older, NOW, DAY)
-    assert old == last_unsettled([], old, NOW, DAY)
+    assert old == last_unsettled(LAYOUT, [older, old], old, NOW, DAY)
+    assert older == last_unsettled(LAYOUT, [older, old], older, NOW, DAY)
+    assert older == last_unsettled(LAYOUT, [partition(timedelta(0)), older], older, NOW, DAY)
+    assert old == last_unsettled(LAYOUT, [], old, NOW, DAY)
 
 
 def test_the_newest_partition_is_listed_again():
     """So that the next run has a partition to read down to, though all are settled."""
     old, older = partition(5 * DAY), partition(9 * DAY)
 
-    assert old == last_unsettled([older, old], None, NOW, DAY)
-    assert None is last_unsettled([], None, NOW, DAY)
+    assert old == last_unsettled(LAYOUT, [older, old], None, NOW, DAY)
+    assert None is last_unsettled(LAYOUT, [], None, NOW, DAY)
 
 
 def test_a_state_comes_back_as_it_was_saved(store):

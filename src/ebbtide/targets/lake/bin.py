@@ -14,22 +14,19 @@ import pyarrow.dataset as ds
 from ebbtide.core.bin_label import Label
 from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import EbbtideError, NotFound
-from ebbtide.core.instant import format_instant
-from ebbtide.core.manifest import Manifest
 from ebbtide.engine.bin import BinItem, RestoreChoice, Returned, Wanted
 from ebbtide.engine.collector import Identity
 from ebbtide.engine.layout import run_folder
 from ebbtide.engine.object_bin import ObjectBin, StoreBin, to_addresses
 from ebbtide.engine.tables.row_counts import counted_files
-from ebbtide.state.runs import Ledger
 from ebbtide.storage.store import DeleteResult, Store
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.partitions import branch_path, object_pattern
-from ebbtide.targets.lake.catalog.ranges import METADATA
+from ebbtide.targets.lake.context import LakeContext
 from ebbtide.targets.lake.kind import SCHEME
-from ebbtide.targets.lake.rulebook import Rulebook
-from ebbtide.targets.lake.uncommitted.state import BadState, read_state, state_key
-from ebbtide.targets.lake.workshop import Workshop
+from ebbtide.targets.repository.collector import fence_holder
+from ebbtide.targets.repository.model import METADATA
+from ebbtide.targets.repository.sweeps import BadState, read_state, state_key
 
 BIN_ROOT = f"{METADATA}recycle/"
 """Below the metadata, where no collector looks for anything and no deleter of data goes."""
@@ -41,21 +38,10 @@ def lake_bin(catalog: Catalog, repository: str) -> StoreBin:
     return StoreBin(catalog.store(repository), BIN_ROOT, catalog.repository(repository).uid)
 
 
-def identity_of(shop: Workshop, repository: str) -> Identity:
+def identity_of(lake: LakeContext, repository: str) -> Identity:
     """Return the identity of a repository as it is now."""
-    found = shop.catalog.repository(repository)
+    found = lake.catalog.repository(repository)
     return Identity(f"{SCHEME}{repository}", found.uid, found.namespace)
-
-
-def days_in_bin(ledger: Ledger, target_uid: str, rulebook: Rulebook) -> int | None:
-    """
-    Return for how many days a run sets aside what it would delete; None if it deletes for good.
-
-    Of what is set for the target and what the rules of its policy say, the longest counts, for all items of
-    the run: an object may have gone by several rules, and by none if it is garbage.
-    """
-    said = [ledger.recycling_days(target_uid), rulebook.policy.recycle_days]
-    return max((days for days in said if days is not None), default=None)
 
 
 class LakeBin(ObjectBin):
@@ -64,15 +50,15 @@ class LakeBin(ObjectBin):
     newest_only = False
     """A key may have had several addresses, and all of them come back."""
 
-    def __init__(self, shop: Workshop, repository: str) -> None:
-        super().__init__(shop.context, identity_of(shop, repository), lake_bin(shop.catalog, repository))
-        self.shop = shop
+    def __init__(self, lake: LakeContext, repository: str) -> None:
+        super().__init__(lake.context, identity_of(lake, repository), lake_bin(lake.catalog, repository))
+        self.lake = lake
         self.repository = repository
 
     def check_owner(self) -> Identity:
         """Check that the namespace is the repository's own."""
-        self.shop.catalog.check_owner(self.repository)
-        return identity_of(self.shop, self.repository)
+        self.lake.catalog.check_owner(self.repository)
+        return identity_of(self.lake, self.repository)
 
     def before_page(self, page: Sequence[BinItem], run_id: int) -> None:
         """Let the next sweep list the partitions that items come back to."""
@@ -85,7 +71,7 @@ class LakeBin(ObjectBin):
         Garbage that a sweep set aside may wait there since a user dropped it, to be deleted for good. The
         next sweep finds it again, and sets it aside.
         """
-        late = self.shop.catalog.reprieve(self.identity.uid, [item.address for item in page])
+        late = self.lake.catalog.reprieve(self.identity.uid, [item.address for item in page])
         moved = iter(to_addresses(self.contents, [item for item in page if item.address not in late]))
         return [
             Returned(DeleteResult(item.address, Outcome.DENIED, _FENCED), item.address)
@@ -95,11 +81,11 @@ class LakeBin(ObjectBin):
         ]
 
     def after_restore(self, choice: RestoreChoice, wanted: Wanted, back: int) -> None:
-        """Open the gate that a run left closed: one that is wholly back can never be finished."""
+        """Open the fence that a run left closed: one that is wholly back can never be finished."""
         super().after_restore(choice, wanted, back)
         if wanted.whole is not None:
             with suppress(NotFound):
-                self.shop.catalog.open_gate(self.repository, gate_holder(wanted.whole))
+                self.lake.catalog.open_gate(self.repository, fence_holder(wanted.whole))
 
     def named(self, label: Label, name: str) -> Iterator[BinItem]:
         """Find the items of an address, or of all addresses that a key had when it went."""
@@ -113,18 +99,13 @@ class LakeBin(ObjectBin):
         """Look up in the plan, if it is in this state root, which addresses a key had."""
         if self.plan_of(label) is None:
             return
-        files = [str(file) for file in counted_files(run_folder(self.shop.root, label.run).plan)]
+        files = [str(file) for file in counted_files(run_folder(self.lake.root, label.run).plan)]
         if not files:
             return
         for batch in ds.dataset(files, format="parquet").to_batches(columns=["address", "paths"]):
             paths = batch.column("paths")
             rows = pc.list_parent_indices(paths).filter(pc.equal(pc.list_flatten(paths), pa.scalar(name)))
             yield from batch.column("address").take(rows.unique()).to_pylist()
-
-
-def gate_holder(plan: Manifest) -> str:
-    """Name a run to the gate; two ledgers may each have a run 7 on one catalog, so its time is added."""
-    return f"{plan.run_id}@{format_instant(plan.made_at)}"
 
 
 def unsettle(store: Store, repo_uid: str, addresses: Sequence[str], run_id: int) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from ebbtide.core.errors import EbbtideError
 from ebbtide.storage.store import Store
 from ebbtide.targets.lake.catalog.catalog import Catalog
-from ebbtide.targets.repository.policy import LakePolicy, Referrer, reference_lapse
+from ebbtide.targets.repository.policy import LakePolicy, ReferrerKind, reference_lapse
 
 DAYS = 60
 REPOSITORY = "demo"
@@ -104,7 +104,7 @@ def check_needed(catalog: Catalog, policy: LakePolicy, now: datetime) -> Checked
         for entry in catalog.ls(REPOSITORY, head):
             if checked.get(entry.address):
                 continue
-            if reference_lapse(policy, Referrer.BRANCH, branch, entry.key, entry.created) <= now:
+            if reference_lapse(policy, ReferrerKind.BRANCH, branch, entry.key, entry.created) <= now:
                 continue
             checked[entry.address] = _is_readable(store, entry.address, entry.size)
             if not checked[entry.address]:

@@ -16,8 +16,8 @@ from ebbtide.targets.target import Option, PolicySuite, Simulation, TargetKind, 
 
 if TYPE_CHECKING:
     from ebbtide.targets.lake.catalog.catalog import Catalog
+    from ebbtide.targets.lake.context import LakeContext
     from ebbtide.targets.lake.target import LakeTarget
-    from ebbtide.targets.lake.workshop import Workshop
 
 # ruff: noqa: PLC0415 - every command imports this, and few need the catalog
 
@@ -94,13 +94,13 @@ class LakeKind(TargetKind):
 
     def simulation(self) -> Simulation:
         """Return the simulation of lake worlds."""
-        from ebbtide.targets.lake.policy_suite import LakeSimulation
+        from ebbtide.targets.repository.policy_suite import LakeSimulation
 
         return LakeSimulation()
 
     def policy_suite(self) -> PolicySuite:
         """Return the tests of policies."""
-        from ebbtide.targets.lake.policy_suite import LakeSuite
+        from ebbtide.targets.repository.policy_suite import LakeSuite
 
         return LakeSuite()
 
@@ -120,15 +120,15 @@ def shared_catalog(workspace: Workspace) -> Catalog:
     """Return the embedded catalog, which can say what runs have deleted."""
 
     def make() -> Catalog:
-        from ebbtide.targets.lake.burials import RunGraveyard
         from ebbtide.targets.lake.catalog.catalog import Catalog
+        from ebbtide.targets.lake.removed_objects import RemovedObjectLookup
 
         workspace.root.mkdir(parents=True, exist_ok=True)
         options = _store_options(workspace)
         return Catalog(
             workspace.settings.database("catalog"),
             clock=workspace.clock,
-            graveyard=RunGraveyard(workspace.root, workspace.context.ledger, options),
+            graveyard=RemovedObjectLookup(workspace.root, workspace.context.ledger, options),
             store_options=options,
             rehearsal=workspace.is_rehearsal,
         )
@@ -136,9 +136,9 @@ def shared_catalog(workspace: Workspace) -> Catalog:
     return workspace.shared("catalog", make)
 
 
-def lake_shop(workspace: Workspace) -> Workshop:
+def lake_shop(workspace: Workspace) -> LakeContext:
     """Return what runs on a repository work with."""
-    from ebbtide.targets.lake.workshop import Workshop
+    from ebbtide.targets.lake.context import LakeContext
 
     catalog, context = shared_catalog(workspace), workspace.context
-    return Workshop(catalog, context.ledger, context.root, context.clock)
+    return LakeContext(catalog, context.ledger, context.root, context.clock)

@@ -9,7 +9,7 @@ from ebbtide.storage.store import DeleteRequest
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.lost_history import Recovered
 from ebbtide.targets.lake.catalog.partitions import BRANCHES, branch_path, repository_path
-from ebbtide.targets.lake.uncommitted.state import BadState, read_state, state_key
+from ebbtide.targets.repository.sweeps import BadState, read_state, state_key
 
 
 def recover(catalog: Catalog, repo: str, by: str, branch: str | None = None) -> Recovered:

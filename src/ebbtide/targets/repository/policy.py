@@ -37,7 +37,7 @@ NOT_COVERED = None
 """A rule says nothing about this kind of referrer: by this rule the reference never lapses."""
 
 
-class Referrer(StrEnum):
+class ReferrerKind(StrEnum):
     """What kind of name leads to a commit or a staging entry."""
 
     BRANCH = "branch"
@@ -64,11 +64,11 @@ class LakeRule:
         """Tell whether the rule concerns this key; a prefix is a plain string prefix, as in S3."""
         return key.startswith(self.prefix)
 
-    def days_for(self, referrer: Referrer, name: str) -> int | None:
+    def days_for(self, referrer: ReferrerKind, name: str) -> int | None:
         """Give the days that a reference of this referrer lives, or None if the rule does not cover it."""
-        if referrer is Referrer.TAG:
+        if referrer is ReferrerKind.TAG:
             return self.tag_days
-        if referrer is Referrer.DANGLING:
+        if referrer is ReferrerKind.DANGLING:
             return self.days
         return self.branch_days.get(name, self.days)
 
@@ -94,7 +94,7 @@ class LakePolicy:
         said = [rule.recycle_days for rule in self.enabled if rule.recycle_days is not None]
         return max(said, default=None)
 
-    def class_of(self, referrer: Referrer, name: str = "") -> PolicyClass:
+    def class_of(self, referrer: ReferrerKind, name: str = "") -> PolicyClass:
         """Classify a referrer: two that every rule treats alike get the same class."""
         return tuple(rule.days_for(referrer, name) for rule in self.enabled)
 
@@ -122,13 +122,24 @@ class PolicyDate:
     date_to_be_deleted: date
 
 
+@dataclass(frozen=True)
+class PolicyRun:
+    """A run as the policy table sees it: when it was and what the policy said then."""
+
+    run_id: int
+    now: datetime
+    policy: LakePolicy
+    succeeded: bool
+    """Only a run that succeeded has deleted what its policy said; a dry or failed one has not."""
+
+
 def lapses_after(created: datetime, days: int) -> datetime:
     """Give the first midnight UTC at which an entry written then has lived its days."""
     return days_after(next_midnight(created), days)
 
 
 def reference_lapse(
-    policy: LakePolicy, referrer: Referrer, name: str, key: str, created: datetime
+    policy: LakePolicy, referrer: ReferrerKind, name: str, key: str, created: datetime
 ) -> datetime:
     """Give the moment one reference lapses, rule by rule: the plain statement of what a policy means."""
     return lapse(
@@ -213,6 +224,11 @@ def _rule(rule_id: str, body: Any) -> LakeRule:
         fields.tag_days,
         None if fields.recycle is None else fields.recycle.days,
     )
+
+
+def policy_warnings(policy: LakePolicy) -> tuple[str, ...]:
+    """Say what a careful reader of the policy would stop at."""
+    return tuple(f"rule {rule.id!r} matches everything" for rule in policy.enabled if rule.prefix == "")
 
 
 def policy_text(policy: LakePolicy) -> str:

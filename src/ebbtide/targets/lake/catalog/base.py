@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import TypeVar
 
@@ -68,6 +68,10 @@ class CatalogBase:
     def close(self) -> None:
         """Close the database's idle connections."""
         self._database.close()
+
+    def now(self) -> datetime:
+        """Return the time of the catalog's clock."""
+        return self._clock()
 
     @property
     def token_life(self) -> timedelta:

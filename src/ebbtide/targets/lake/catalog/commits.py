@@ -28,12 +28,13 @@ from ebbtide.storage.namespace import encloses
 from ebbtide.targets.lake.catalog import history, lost_history, reclaim_queue, refs, schema, staging
 from ebbtide.targets.lake.catalog.fence import FencedCatalog
 from ebbtide.targets.lake.catalog.lost_history import Provenance
-from ebbtide.targets.lake.catalog.model import Commit, DeletedRepository, RangeInfo, Repository
+from ebbtide.targets.lake.catalog.model import Repository
 from ebbtide.targets.lake.catalog.names import MAX_KEY_BYTES
 from ebbtide.targets.lake.catalog.range_writer import CHANGES, apply_changes
-from ebbtide.targets.lake.catalog.ranges import COMMITTED, ENTRIES, METADATA, Table, write_metarange
+from ebbtide.targets.lake.catalog.ranges import ENTRIES, Table, write_metarange
 from ebbtide.targets.lake.catalog.reclaim_queue import Imported
 from ebbtide.targets.lake.catalog.refs import Branch, WriteTransaction
+from ebbtide.targets.repository.model import COMMITTED, METADATA, Commit, DeletedRepository, RangeInfo
 
 Neighbour = Repository | DeletedRepository
 """Whoever may delete what lies in a namespace: a repository, or what is left of one."""

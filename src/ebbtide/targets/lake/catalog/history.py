@@ -14,7 +14,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from ebbtide.core.errors import BadInput
 from ebbtide.core.instant import to_micros
 from ebbtide.targets.lake.catalog import refs, schema
-from ebbtide.targets.lake.catalog.model import Commit, Repository
+from ebbtide.targets.lake.catalog.model import Repository
+from ebbtide.targets.repository.model import Commit
 
 _commits = schema.commits
 

@@ -38,18 +38,12 @@ from ebbtide.core.instant import format_instant, to_micros
 from ebbtide.storage.store import DeleteRequest, Store
 from ebbtide.targets.lake.catalog import history, reclaim_queue, refs, schema
 from ebbtide.targets.lake.catalog.fence import FencedCatalog
-from ebbtide.targets.lake.catalog.model import Commit, Repository, Snapshot
+from ebbtide.targets.lake.catalog.model import Repository
 from ebbtide.targets.lake.catalog.names import check_ref_name
-from ebbtide.targets.lake.catalog.ranges import (
-    COMMITTED,
-    METADATA,
-    METARANGES,
-    CommittedContent,
-    is_metarange,
-    metadata_key,
-)
+from ebbtide.targets.lake.catalog.ranges import METARANGES, CommittedContent, is_metarange, metadata_key
 from ebbtide.targets.lake.catalog.reclaim_queue import Imported
 from ebbtide.targets.lake.catalog.refs import add_branch, check_name_free
+from ebbtide.targets.repository.model import COMMITTED, METADATA, Commit, RepositoryInfo, Snapshot
 
 _notes = schema.metaranges
 IMPORT_LIFE = timedelta(days=1)
@@ -246,7 +240,7 @@ class LostHistory(FencedCatalog):
         self._publish(found, tips=tips, accept=True)
 
     def _publish(
-        self, repository: Repository, *, tips: Sequence[str] | None = None, accept: bool = False
+        self, repository: RepositoryInfo, *, tips: Sequence[str] | None = None, accept: bool = False
     ) -> None:
         """
         Write the catalog's last mark into the namespace, with the commits that a plan has read.
@@ -303,13 +297,13 @@ def _missing(connection: Connection, repository: Repository, commits: Sequence[s
     return [commit for commit in commits if commit not in found]
 
 
-def _has_mark(connection: Connection, repository: Repository, mark: str) -> bool:
+def _has_mark(connection: Connection, repository: RepositoryInfo, mark: str) -> bool:
     table = schema.readings
     mine = (table.c.repo_uid == repository.uid, table.c.mark == mark)
     return connection.execute(select(table.c.mark).where(*mine)).first() is not None
 
 
-def add_mark(connection: Connection, repository: Repository, now: datetime) -> None:
+def add_mark(connection: Connection, repository: RepositoryInfo, now: datetime) -> None:
     """Put a new mark into the catalog, and forget the oldest ones; the caller holds the repository."""
     table = schema.readings
     mine = table.c.repo_uid == repository.uid
@@ -321,13 +315,13 @@ def add_mark(connection: Connection, repository: Repository, now: datetime) -> N
     connection.execute(insert(table).values(row))
 
 
-def _last_mark(connection: Connection, repository: Repository) -> str:
+def _last_mark(connection: Connection, repository: RepositoryInfo) -> str:
     table = schema.readings
     mine = select(table.c.mark).where(table.c.repo_uid == repository.uid)
     return str(connection.execute(mine.order_by(table.c.made.desc()).limit(1)).scalar_one())
 
 
-def _read_record(store: Store, repository: Repository) -> _Record | None:
+def _read_record(store: Store, repository: RepositoryInfo) -> _Record | None:
     """Read what the last plan left; None if there is none, or it is about another repository."""
     try:
         data = store.read(RECORD)

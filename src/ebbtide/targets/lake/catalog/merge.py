@@ -14,10 +14,11 @@ from ebbtide.core.errors import Refused
 from ebbtide.storage.store import Store
 from ebbtide.targets.lake.catalog import history, refs, staging
 from ebbtide.targets.lake.catalog.commits import CommitMessage, Commits, land
-from ebbtide.targets.lake.catalog.model import Commit, RangeInfo, Repository
+from ebbtide.targets.lake.catalog.model import Repository
 from ebbtide.targets.lake.catalog.range_writer import CHANGES, Cursor, Segment, apply_changes, is_in, windows
 from ebbtide.targets.lake.catalog.ranges import ENTRIES, Table
 from ebbtide.targets.lake.catalog.refs import Branch
+from ebbtide.targets.repository.model import Commit, RangeInfo
 
 _CONTENT = [name for name in ENTRIES.names if name != "key"]
 

@@ -15,11 +15,12 @@ from ebbtide.storage.store import Store
 from ebbtide.targets.lake.catalog import history, reclaim_queue, refs, staging
 from ebbtide.targets.lake.catalog.fence import FencedCatalog
 from ebbtide.targets.lake.catalog.merge import differences
-from ebbtide.targets.lake.catalog.model import Change, Commit, Entry, Repository
+from ebbtide.targets.lake.catalog.model import Change, Entry, Repository
 from ebbtide.targets.lake.catalog.names import check_key
 from ebbtide.targets.lake.catalog.range_writer import Segment, overlaid, rows_of
 from ebbtide.targets.lake.catalog.ranges import Table, entries, optional_entries
 from ebbtide.targets.lake.catalog.refs import Branch, Resolved, WriteTransaction
+from ebbtide.targets.repository.model import Commit
 
 
 class ObjectReader(FencedCatalog):

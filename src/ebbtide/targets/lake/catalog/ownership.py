@@ -27,9 +27,10 @@ from ebbtide.storage.namespace import (
 from ebbtide.storage.store import Store
 from ebbtide.targets.lake.catalog import lost_history, refs, schema
 from ebbtide.targets.lake.catalog.lost_history import LostHistory, forget_record
-from ebbtide.targets.lake.catalog.model import DeletedRepository, Repository
+from ebbtide.targets.lake.catalog.model import Repository
 from ebbtide.targets.lake.catalog.partitions import repository_path
-from ebbtide.targets.lake.catalog.ranges import COMMITTED, METADATA, METARANGES, read_metarange
+from ebbtide.targets.lake.catalog.ranges import METARANGES, read_metarange
+from ebbtide.targets.repository.model import COMMITTED, METADATA, DeletedRepository
 
 REPOSITORIES = "repos/"
 

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.storage.store import Store
-from ebbtide.targets.lake.catalog.model import RangeInfo
-from ebbtide.targets.lake.catalog.ranges import COMMITTED, ENTRIES, Table, read_range, write_range
+from ebbtide.targets.lake.catalog.ranges import ENTRIES, Table, read_range, write_range
+from ebbtide.targets.repository.model import COMMITTED, RangeInfo
 
 Segment = Any
 """A RangeInfo or a pyarrow.Table sorted by key."""

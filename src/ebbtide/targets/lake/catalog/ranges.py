@@ -19,8 +19,9 @@ import pyarrow.parquet as pq
 from ebbtide.core.errors import MetadataError, NotFound
 from ebbtide.core.instant import from_micros
 from ebbtide.storage.store import Store
-from ebbtide.targets.lake.catalog.model import Entry, RangeInfo
+from ebbtide.targets.lake.catalog.model import Entry
 from ebbtide.targets.lake.catalog.names import after_prefix
+from ebbtide.targets.repository.model import COMMITTED, METADATA, RangeInfo
 
 Table = Any
 """A pyarrow.Table; pyarrow ships no types."""
@@ -43,14 +44,8 @@ RANGES = pa.schema(
     ]
 )
 
-METADATA = "_lakefs/"
-"""Where metadata lies; nothing in there is ever taken for data."""
-COMMITTED = f"{METADATA}committed"
-"""Ranges of commits, and metaranges of commits that an Ebbtide before catalog version 3 made."""
 METARANGES = f"{METADATA}metaranges"
 """Metaranges of commits: apart from ranges, so that a listing finds every commit that was ever made."""
-STAGED = f"{METADATA}staged"
-"""Ranges and metaranges of "GC commits": what was staged when a snapshot was taken."""
 
 
 def metadata_key(folder: str, content_id: str) -> str:

@@ -46,10 +46,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 from ebbtide.core.errors import ObjectGone
 from ebbtide.core.instant import format_second, from_micros, to_micros
 from ebbtide.targets.lake.catalog import schema
-from ebbtide.targets.lake.catalog.model import RangeInfo
 from ebbtide.targets.lake.catalog.partitions import BRANCHES, repository_path
-from ebbtide.targets.lake.catalog.ranges import COMMITTED, CommittedContent, read_range
+from ebbtide.targets.lake.catalog.ranges import CommittedContent, read_range
 from ebbtide.targets.lake.catalog.refs import Branch, WriteTransaction
+from ebbtide.targets.repository.model import COMMITTED, RangeInfo
 
 _queue = schema.reclaim
 _Item = TypeVar("_Item")

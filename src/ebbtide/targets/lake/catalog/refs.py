@@ -18,8 +18,9 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 from ebbtide.core.errors import AlreadyExists, BadInput, NotFound
 from ebbtide.core.instant import format_second, from_micros, to_micros
 from ebbtide.targets.lake.catalog import schema
-from ebbtide.targets.lake.catalog.model import Commit, DeletedRepository, Repository
+from ebbtide.targets.lake.catalog.model import Repository
 from ebbtide.targets.lake.catalog.names import path_safe
+from ebbtide.targets.repository.model import Commit, DeletedRepository
 
 _deleted = schema.retired
 

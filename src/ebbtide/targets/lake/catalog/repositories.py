@@ -23,12 +23,13 @@ from ebbtide.targets.lake.catalog import (
     uploads,
 )
 from ebbtide.targets.lake.catalog.base import CatalogBase
-from ebbtide.targets.lake.catalog.model import Commit, DeletedRepository, PolicyVersion, Repository
+from ebbtide.targets.lake.catalog.model import PolicyVersion, Repository
 from ebbtide.targets.lake.catalog.names import check_ref_name, check_repository_name
 from ebbtide.targets.lake.catalog.ownership import Ownership, forget_claim, refusing_foreign
-from ebbtide.targets.lake.catalog.ranges import COMMITTED, write_metarange
+from ebbtide.targets.lake.catalog.ranges import write_metarange
 from ebbtide.targets.lake.catalog.reclaim_queue import DropReason
 from ebbtide.targets.lake.catalog.refs import add_branch
+from ebbtide.targets.repository.model import COMMITTED, Commit, DeletedRepository
 
 _table = schema.repositories
 

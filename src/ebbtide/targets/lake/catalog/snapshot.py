@@ -6,9 +6,10 @@ from sqlalchemy import Connection
 
 from ebbtide.targets.lake.catalog import history, refs, staging
 from ebbtide.targets.lake.catalog.base import CatalogBase
-from ebbtide.targets.lake.catalog.model import Repository, Snapshot, StagedRange
+from ebbtide.targets.lake.catalog.model import Repository
 from ebbtide.targets.lake.catalog.range_writer import RangeWriter
-from ebbtide.targets.lake.catalog.ranges import STAGED, write_metarange
+from ebbtide.targets.lake.catalog.ranges import write_metarange
+from ebbtide.targets.repository.model import STAGED, Snapshot, StagedRange
 
 
 class Snapshots(CatalogBase):

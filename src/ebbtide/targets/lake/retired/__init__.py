@@ -1,1 +1,0 @@
-"""Deleted repositories: their whole namespace is collected, by the same plan and apply as everything."""

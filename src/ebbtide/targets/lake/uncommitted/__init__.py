@@ -1,1 +1,0 @@
-"""Uncommitted garbage (seed 001): what lies in the store and nothing references."""

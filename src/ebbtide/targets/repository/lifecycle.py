@@ -1,0 +1,339 @@
+"""Step 1: the policy table over all runs, and the current rules with their last deleted dates.
+
+Step 2: which commits may hold something to delete that no earlier run could.
+
+Judging references: what ranges hold is judged on the executors, as Arrow batches, each range once.
+
+Standings: what all the references to an address add up to, one row an address.
+
+Nothing here depends on the time: a standing says until *when* an address is held and by what, not whether it
+is. It is a pure function of the ranges that name the address, of who reaches them and of the rules. Every sum
+is a smallest, a largest or a union, so neither the order of the references nor a repeated one can change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from ebbtide.core.decision import CollectorName, HoldReason
+from ebbtide.core.instant import NEVER, to_micros
+from ebbtide.engine.layers import GONE, TOUCHED, UNTOUCHED
+from ebbtide.engine.tables.contracts import REFERENCES, STANDINGS
+from ebbtide.targets.repository.affected import is_affected
+from ebbtide.targets.repository.model import Commit, RangeInfo
+from ebbtide.targets.repository.policy import PolicyRun, ReferrerKind
+from ebbtide.targets.repository.range_cache import RangeCache
+from ebbtide.targets.repository.ranges import ranges_with_referrers
+from ebbtide.targets.repository.referrers import Referrer, reached_by
+from ebbtide.targets.repository.segments import (
+    Lifetime,
+    ReferenceBuffer,
+    Segment,
+    Treatment,
+    cut,
+    hold_reason,
+    holder_text,
+    lifetime_of,
+)
+from ebbtide.targets.repository.world import World
+
+
+@dataclass(frozen=True, order=True)
+class PolicyRow:
+    """A row of the policy table; an empty branch means every branch that is not named."""
+
+    run_id: int
+    rule_id: str
+    prefix: str
+    branch: str
+    date_to_be_deleted: date
+
+
+@dataclass(frozen=True)
+class CurrentRule:
+    """What this run is to delete for a prefix and branch, and up to which date a run has done so before."""
+
+    prefix: str
+    branch: str
+    date_to_be_deleted: date
+    last_deleted: date | None
+
+
+def policy_table(runs: Iterable[PolicyRun]) -> list[PolicyRow]:
+    """Write down, for every run, the date up to which each rule meant to delete."""
+    return sorted(
+        PolicyRow(run.run_id, row.rule_id, row.prefix, row.branch, row.date_to_be_deleted)
+        for run in runs
+        for row in run.policy.dates(run.now)
+    )
+
+
+def current_rules(table: Iterable[PolicyRow], run_id: int, succeeded: Iterable[int]) -> list[CurrentRule]:
+    """
+    Give this run's dates by prefix and branch with the last date that a succeeded run reached.
+
+    Two rules for one prefix and branch count as the one that deletes more: the later date.
+    """
+    rows = list(table)
+    done = set(succeeded) - {run_id}
+    current: dict[tuple[str, str], date] = {}
+    last: dict[tuple[str, str], date] = {}
+    for row in rows:
+        place = (row.prefix, row.branch)
+        if row.run_id == run_id:
+            current[place] = max(current.get(place, date.min), row.date_to_be_deleted)
+        elif row.run_id in done:
+            last[place] = max(last.get(place, date.min), row.date_to_be_deleted)
+    return [
+        CurrentRule(prefix, branch, day, last.get((prefix, branch)))
+        for (prefix, branch), day in sorted(current.items())
+    ]
+
+
+_NEVER_POTENTIAL = datetime.max.replace(tzinfo=UTC)
+_FROM_THE_BEGINNING = datetime.min.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class PotentialCommit:
+    """A commit that may hold addresses which no earlier run could delete, with the branches that reach it."""
+
+    commit_id: str
+    branches: tuple[str, ...]
+
+
+def potential_commits(
+    commits: Mapping[str, Commit], branches: Mapping[str, str], rules: Sequence[CurrentRule]
+) -> list[PotentialCommit]:
+    """
+    Find the commits that the dates leave: those after the latest limit among the branches that reach them.
+
+    An object goes only when every branch lets go of it, so a commit that several branches reach is limited by
+    the latest of their limits (the seed's intersection). A commit that no branch reaches takes the default.
+    """
+    limits = _branch_limits(rules)
+    names = reached_by(commits, ((head, name, name) for name, head in branches.items()))
+    found = []
+    for commit_id, commit in sorted(commits.items()):
+        reaching = tuple(sorted(names[commit_id]))
+        limit = max(_limit_of(name, limits) for name in reaching or ("",))
+        if commit.created > limit:
+            found.append(PotentialCommit(commit_id, reaching))
+    return found
+
+
+def _branch_limits(rules: Sequence[CurrentRule]) -> dict[str, datetime]:
+    """Give each named branch, and "" for the others, its earliest last deleted date; none means all."""
+    limits: dict[str, datetime] = {}
+    for rule in rules:
+        limit = _midnight(rule.last_deleted)
+        limits[rule.branch] = min(limits.get(rule.branch, _NEVER_POTENTIAL), limit)
+    return limits
+
+
+def _limit_of(branch: str, limits: Mapping[str, datetime]) -> datetime:
+    # The default row concerns every branch, so a named branch is limited by the earlier of the two.
+    return min(limits.get(branch, _NEVER_POTENTIAL), limits.get("", _NEVER_POTENTIAL))
+
+
+def _midnight(day: date | None) -> datetime:
+    return _FROM_THE_BEGINNING if day is None else datetime.combine(day, time.min, UTC)
+
+
+MOST_BUFFERED = 2_000_000
+"""Rows that one task gathers before it hands them on."""
+
+
+@dataclass(frozen=True)
+class _RangeRules:
+    """What an executor needs of a world: no commits, no history."""
+
+    files: RangeCache
+    prefixes: tuple[str, ...]
+    rule_ids: tuple[str, ...]
+
+
+def references(
+    ranges: DataFrame,
+    worlds: Mapping[int, World],
+    *,
+    among: Path | None = None,
+) -> DataFrame:
+    """
+    Judge every key of every range, or of the addresses `among` a file of affected ones.
+
+    A range is checked against its name and count when it is decoded; one that fails stops the job.
+    """
+    rules = {
+        number: _RangeRules(
+            world.files,
+            tuple(rule.prefix for rule in world.policy.enabled),
+            tuple(rule.id for rule in world.policy.enabled),
+        )
+        for number, world in worlds.items()
+    }
+    order = ("world", "min_key", "folder", "range_id")
+    cores = ranges.sparkSession.sparkContext.defaultParallelism
+    grouped = ranges_with_referrers(ranges)
+    # Versions of one stretch of keys meet in one task, one after the other: what they share is emitted once.
+    # Where only a few rows are looked for, finding out how to cut the ranges so would take longer than that.
+    spread = (
+        grouped.repartition(cores, "range_id") if among else grouped.repartitionByRange(4 * cores, *order)
+    )
+    return spread.sortWithinPartitions(*order).mapInArrow(_RangeReader(rules, among), REFERENCES.schema)
+
+
+@dataclass
+class _RangeReader:
+    """Reads ranges on an executor and emits their references."""
+
+    rules: Mapping[int, _RangeRules]
+    among: Path | None
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        buffer = ReferenceBuffer()
+        for batch in batches:
+            for row in batch.to_pylist():
+                info = RangeInfo(row["range_id"], row["min_key"], row["max_key"], row["count"])
+                referrers = [
+                    Referrer(ReferrerKind(t["referrer"]), t["name"], tuple(t["days"]))
+                    for t in row["referrers"]
+                ]
+                if buffer.is_apart(row["world"], info.min_key) or buffer.rows > MOST_BUFFERED:
+                    yield from buffer.flush()
+                self._read(buffer, row["world"], row["folder"], info, referrers)
+        yield from buffer.flush()
+
+    def _read(
+        self, buffer: ReferenceBuffer, world: int, folder: str, info: RangeInfo, referrers: Sequence[Referrer]
+    ) -> None:
+        rules = self.rules[world]
+        chosen = None
+        if self.among is not None:
+            chosen = is_affected(self.among, world, rules.files.hashes(folder, info))
+            if not chosen.any():
+                return
+        table = rules.files.rows(folder, info)
+        for segment in cut(_Keys(table.column("key").combine_chunks()), rules.prefixes):
+            lifetime = lifetime_of(segment.matched, referrers)
+            part = table.slice(segment.start, segment.stop - segment.start)
+            if chosen is not None:
+                part = part.filter(pa.array(chosen[segment.start : segment.stop]))
+            buffer.add(world, part, _treatment(rules, segment, lifetime), holder_text(lifetime.holder))
+        buffer.reach(world, info.max_key)
+
+
+def _treatment(rules: _RangeRules, segment: Segment, lifetime: Lifetime) -> Treatment:
+    return Treatment(
+        touched=lifetime.touched,
+        days=lifetime.days,
+        rules=tuple(rules.rule_ids[i] for i in lifetime.rules),
+        why=str(hold_reason(lifetime, segment.matched)),
+    )
+
+
+class _Keys(Sequence[str]):
+    """An Arrow array of keys as a sequence, for bisection: only the probed keys become Python strings."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._array[index].as_py()
+
+
+_NEVER = f"timestamp_micros({to_micros(NEVER)})"
+
+
+def standings(
+    references: DataFrame,
+    affected: DataFrame | None = None,
+    collector: CollectorName = CollectorName.LIFECYCLE,
+) -> DataFrame:
+    """Add up the references to each address; an affected one without any is gone."""
+    if affected is not None:
+        references = references.unionByName(affected, allowMissingColumns=True)
+    # Of those that live longest, the first: a smallest, as where an executor dropped what it had twice.
+    latest = f.struct((-f.unix_micros("lapse")).alias("until"), "key", "holder", "why")
+    keeper = f.struct("key", "holder", "why")
+    added = references.groupBy("world", "hash").agg(
+        f.min(_touched("address")).alias("address"),
+        f.max(_touched("address")).alias("last_address"),
+        f.min(_touched(latest)).alias("latest"),
+        f.min(f.when(~f.col("touched"), keeper)).alias("keeper"),
+        f.sort_array(f.collect_set(_touched("key"))).alias("paths"),
+        f.array_sort(f.array_distinct(f.flatten(f.collect_set(_touched("rules"))))).alias("rules"),
+        f.max(_touched("size")).alias("size"),
+        f.max(_touched("created")).alias("created"),
+        f.max("touched").alias("touched"),
+    )
+    judged = deduplicated(added)
+    kinds = {"kind": _kind(f.col("touched")), "collector": f.lit(str(collector))}
+    return STANDINGS.check(judged.withColumns(kinds))
+
+
+def deduplicated(added: DataFrame) -> DataFrame:
+    """
+    Step 3. Say until when each address that a rule touches is held, and by what: by all that references it.
+
+    A reference that no rule matches never lapses; the first such one is the address's `keeper`.
+
+    References are matched by the hash of the canonical address. Two addresses with one hash would both be
+    kept, which is the safe mistake.
+    """
+    until = f.timestamp_micros(-f.col("latest.until"))
+    deadline, reason, held_by = until, f.col("latest.why"), _named("latest")
+    for when, why, by in reversed([*_guards(), _keeper()]):
+        deadline = f.when(when, f.expr(_NEVER)).otherwise(deadline)
+        reason = f.when(when, why).otherwise(reason)
+        held_by = f.when(when, by).otherwise(held_by)
+    return added.withColumns(
+        {
+            "deadline": _touched(deadline),
+            "reason": _touched(reason),
+            "held_by": _touched(held_by),
+            "branches": f.array_compact(f.array("latest.holder")),
+        }
+    )
+
+
+def _keeper() -> tuple[Column, Column, Column]:
+    return f.col("keeper").isNotNull(), f.col("keeper.why"), _named("keeper")
+
+
+def _guards() -> list[tuple[Column, Column, Column]]:
+    """
+    Name what is never deleted by any rule, whatever the references say.
+
+    Inside its namespace a canonical address is relative, so a full URL lies outside.
+    """
+    guards = [
+        (f.col("address") != f.col("last_address"), HoldReason.COLLISION),
+        (f.col("address").contains("://"), HoldReason.OUTSIDE),
+        (f.col("address").startswith("_lakefs/"), HoldReason.METADATA),
+    ]
+    return [(when, f.lit(str(why)), f.col("address")) for when, why in guards]
+
+
+def _touched(value: str | Column) -> Column:
+    return f.when(f.col("touched"), value if isinstance(value, Column) else f.col(value))
+
+
+def _kind(touched: Column) -> Column:
+    return f.when(touched, TOUCHED).when(~touched, UNTOUCHED).otherwise(GONE)
+
+
+def _named(reference: str) -> Column:
+    """Name a reference in words: its key, then who holds it."""
+    return f.concat_ws(" ", f"{reference}.key", f"{reference}.holder")

@@ -1,0 +1,249 @@
+"""Planning a run over a repository: one read of its metadata, and what each collector makes of it.
+
+0. `check_identity`    the namespace is this repository's, and its commits are all known
+1. `read_listing`      what is stored, if uncommitted garbage is looked for; it must come first
+2. `snapshot`          what is staged and committed, in one transaction of the catalog
+3. `range_table`       who reaches which ranges, and until when; `visited` decodes those that are new
+4. standings           of each collector: lifecycle, uncommitted, retention
+5. `together`          what any of them lets go may go
+
+Together: one standing for each address from those that several collectors give it.
+
+Each collector judges alone, and what one of them lets go may go: an address's deadline is the earliest of
+theirs. It is not "every reference has lapsed by some collector's rules": that an old commit may be forgotten
+is no reason to forget what a lifecycle rule still counts the days of, nor the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from ebbtide.core.decision import CollectorName
+from ebbtide.engine.collector import Collected, Context
+from ebbtide.engine.layers import TOUCHED, Layers
+from ebbtide.engine.layout import OnStep, RunFolder, no_step
+from ebbtide.engine.removed_table import RemovedTable
+from ebbtide.engine.sealed import remove_unused
+from ebbtide.engine.spark.progress import OnProgress, no_progress
+from ebbtide.engine.tables.contracts import STANDINGS
+from ebbtide.targets.repository.increments import Visited, refreshed, visited
+from ebbtide.targets.repository.lifecycle import standings
+from ebbtide.targets.repository.live_objects import Scope, reaped_hashes, referenced
+from ebbtide.targets.repository.memory import Memory, Remembered
+from ebbtide.targets.repository.model import RepositoryInfo, Snapshot
+from ebbtide.targets.repository.policy import policy_warnings
+from ebbtide.targets.repository.protocol import VersionedRepository
+from ebbtide.targets.repository.ranges import written_ranges
+from ebbtide.targets.repository.retention import retained_references
+from ebbtide.targets.repository.rulebook import Rulebook
+from ebbtide.targets.repository.uncommitted import (
+    Listed,
+    check_history,
+    described,
+    keep_states,
+    read_listing,
+    states_after,
+    sweep,
+    waiting_partitions,
+)
+from ebbtide.targets.repository.world import ONLY_WORLD, World, world_of
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans one run over one repository; the caller holds its lock."""
+
+    spark: SparkSession
+    context: Context
+    repository: VersionedRepository
+    info: RepositoryInfo
+    """The repository as it was when the plan began."""
+    rulebook: Rulebook
+    now: datetime
+    full: bool = False
+    """Trust no cache: decode every range and add up every standing."""
+    on_progress: OnProgress = no_progress
+    on_step: OnStep = no_step
+
+    def collect(self, folder: RunFolder) -> Collected:
+        """Read what there is, in its order, and give the standings of all that a collector touches."""
+        memory = Memory.of(self.context.root, self.info.uid, self.info.namespace)
+        begun = memory.begin()
+        # Before the snapshot: what is committed from here on is known to the catalog before it is stored.
+        self.repository.check_owner()
+        self.repository.check_history()
+        listed = self._listed(folder)
+        snapshot = self.repository.snapshot()
+        if listed is not None:
+            check_history(self.repository, listed, snapshot)
+        collected = self._judged(folder, memory, begun, listed, snapshot)
+        self.repository.remember(snapshot)
+        return collected
+
+    def _judged(
+        self, folder: RunFolder, memory: Memory, begun: float, listed: Listed | None, snapshot: Snapshot
+    ) -> Collected:
+        """Judge what was read."""
+        worlds = {ONLY_WORLD: replace(self._world(snapshot), reference_folder=memory.references)}
+        ranges = written_ranges(self.spark, worlds, folder.snapshot)
+        self.on_step("ranges listed")
+        policy = self.rulebook.lifecycle
+        earlier = memory.recall(self.spark, policy) if policy and not self.full else None
+        before = earlier.ranges if earlier else None
+        seen = visited(ranges, before, worlds, folder.scratch / "affected", again=self.full)
+        self.on_step("ranges decoded")
+        collected = Collected(
+            Layers(folder.scratch), _described(snapshot, seen), policy_warnings(self.rulebook.policy)
+        )
+        if policy:
+            kept = self._lifecycle(folder, ranges, worlds, seen, memory, earlier, begun)
+            if len(self.rulebook.collectors) == 1:
+                return replace(collected, standings=kept)
+            collected = replace(collected, standings=kept)
+        collected = self._all(folder, collected, ranges, worlds, listed, snapshot)
+        if not policy:
+            remove_unused(memory.references, begun)
+        return collected
+
+    def _listed(self, folder: RunFolder) -> Listed | None:
+        if self.rulebook.uncommitted is None:
+            return None
+        place = folder.scratch / "listing"
+        place.mkdir(parents=True)
+        listed = read_listing(self.spark, self.repository, self.rulebook.uncommitted, place, self.on_progress)
+        self.on_step("store listed")
+        return listed
+
+    def _world(self, snapshot: Snapshot) -> World:
+        rules = self.rulebook
+        return world_of(self.repository, snapshot, rules.policy, self.now, rules.retention)
+
+    def _lifecycle(
+        self,
+        folder: RunFolder,
+        ranges: DataFrame,
+        worlds: Mapping[int, World],
+        seen: Visited,
+        memory: Memory,
+        earlier: Remembered | None,
+        begun: float,
+    ) -> Layers:
+        """Do steps 2 and 3 of seed 000; step 4 is the engine's, which knows the time."""
+        again = refreshed(ranges, worlds, seen)
+        policy = self.rulebook.policy
+        kept = memory.keep(
+            self.spark, policy, folder.run_id, folder.snapshot, again, earlier, begun, self.on_step
+        )
+        self.on_step("standings kept")
+        return kept
+
+    def _all(
+        self,
+        folder: RunFolder,
+        collected: Collected,
+        ranges: DataFrame,
+        worlds: Mapping[int, World],
+        listed: Listed | None,
+        snapshot: Snapshot,
+    ) -> Collected:
+        """Put the standings of several collectors together, or of one that is not lifecycle."""
+        table = RemovedTable(self.context.root, self.context.ledger, self.info.uid)
+        removed = table.folded(self.context.clock())
+        parts, known = [], None
+        if self.rulebook.lifecycle:
+            touched = collected.standings.read(self.spark, TOUCHED)
+            parts.append(removed.without_gone(touched))
+        if self.rulebook.retention:
+            lapsing = retained_references(ranges, worlds, folder.scratch / "lapsing")
+            found = standings(lapsing, collector=CollectorName.RETENTION)
+            parts.append(removed.without_gone(found.where(f"kind = '{TOUCHED}'")))
+        if listed is None:
+            known = referenced(ranges, worlds, Scope()).select("hash").distinct().count()
+        if listed is not None and self.rulebook.uncommitted is not None:
+            gone = removed.gone(self.spark)
+            swept = sweep(
+                self.spark,
+                listed,
+                ranges,
+                worlds[ONLY_WORLD],
+                self.rulebook.uncommitted,
+                self.repository.layout,
+                gone,
+                lambda: reaped_hashes(self.spark, self.repository.reaped(), folder.scratch),
+                folder.scratch,
+            )
+            parts.append(swept.standings)
+            known = swept.known
+        place = folder.scratch / "standings"
+        STANDINGS.write(removed.holding(together(parts)), place, partition_by="kind")
+        self.on_step("standings written")
+        snapshot_read = collected.snapshot | self._states(folder, listed, snapshot, place)
+        return replace(
+            collected, standings=Layers(place), snapshot=snapshot_read, known=known, without_buried=True
+        )
+
+    def _states(
+        self, folder: RunFolder, listed: Listed | None, snapshot: Snapshot, place: Any
+    ) -> dict[str, Any]:
+        """Keep with the plan what the next run may build on."""
+        rules = self.rulebook.uncommitted
+        if listed is None or rules is None:
+            return {}
+        uploads = max(rules.grace, self.repository.upload_life)
+        layout = self.repository.layout
+        found = STANDINGS.read(self.spark, place)
+        waiting = waiting_partitions(found, self.now, layout)
+        states = states_after(layout, listed.survey, listed.at, snapshot, waiting, folder.run_id, uploads)
+        return described(listed) | keep_states(folder.path, states)
+
+
+def _described(snapshot: Snapshot, seen: Visited) -> dict[str, Any]:
+    """Write down in the manifest what was read, short enough for a person."""
+    return {
+        "sequence": snapshot.sequence,
+        "taken_at": snapshot.taken_at.isoformat(),
+        "branches": len(snapshot.branches),
+        "tags": len(snapshot.tags),
+        "commits": len(snapshot.commits),
+        "staged_entries": sum(staged.count for staged in snapshot.staged),
+        "default_branch_head": snapshot.branches.get(snapshot.repository.default_branch),
+        "ranges": seen.ranges,
+        "ranges_decoded": seen.new,
+    }
+
+
+_UNITED = ("paths",)
+_LARGEST = ("size", "created")
+
+
+def together(parts: Sequence[DataFrame]) -> DataFrame:
+    """Give each address the standing with the earliest deadline; of equal ones the first collector's."""
+    if len(parts) == 1:
+        return STANDINGS.check(parts[0])
+    every = reduce(DataFrame.unionByName, parts)
+    chosen = [name for name in STANDINGS.columns if name not in ("world", "hash", *_UNITED, *_LARGEST)]
+    first = f.min(
+        f.struct("deadline", _order().alias("place"), *[name for name in chosen if name != "deadline"])
+    )
+    added = every.groupBy("world", "hash").agg(
+        first.alias("first"),
+        *(f.array_sort(f.array_distinct(f.flatten(f.collect_list(name)))).alias(name) for name in _UNITED),
+        *(f.max(name).alias(name) for name in _LARGEST),
+    )
+    kept = [f.col(name) if name not in chosen else f.col(f"first.{name}") for name in STANDINGS.columns]
+    return STANDINGS.check(added.select(*kept))
+
+
+def _order() -> Column:
+    """Give each collector its place."""
+    place = f.lit(len(CollectorName))
+    for number, collector in enumerate(CollectorName):
+        place = f.when(f.col("collector") == str(collector), number).otherwise(place)
+    return place
