@@ -2,7 +2,7 @@
 Configuration: ``ebbtide.toml``, then environment variables, checked as a whole before anything happens.
 
 ``EBBTIDE_SPARK__MASTER=spark://host:7077`` sets ``master`` in ``[spark]``. An unknown key is an error, in the
-file and in the environment, because a misspelt limit is no limit.
+file and in the environment, because a misspelt limit would not limit anything.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ _LOCATION_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 
 
 class _Section(BaseModel):
-    # What stands below a setting is its description in ebbtide.toml and in the reference.
+    # The docstring of a setting is its description in ebbtide.toml and in the reference.
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     @field_validator("*", mode="before")
     @classmethod
     def _read_exponent(cls, value: Any, info: ValidationInfo) -> Any:
-        """Let a variable give a whole number as 1e12."""
+        """Accept a whole number such as 1e12 in a variable."""
         kind = cls.model_fields[str(info.field_name)].annotation
         if isinstance(value, str) and "e" in value.lower() and int in (kind, *get_args(kind)):
             with suppress(ValueError):
@@ -113,12 +113,12 @@ class SparkSettings(_Section):
 
 
 class BreakerSettings(_Section):
-    """How much one plan may delete before somebody must say so."""
+    """How much one plan may delete without --override-breaker."""
 
     max_delete_fraction: float = Field(0.5, ge=0, le=1)
     """A plan that deletes more than this part of the known objects needs --override-breaker."""
     max_delete_bytes: int | None = Field(None, ge=0, examples=[1_000_000_000_000])
-    """A plan that deletes more bytes needs --override-breaker; without it there is no such limit."""
+    """A plan that deletes more bytes needs --override-breaker; not set means no limit."""
     min_objects: int = Field(100, ge=0)
     """With fewer objects the fraction does not count; to empty a target always needs --override-breaker."""
 
@@ -167,7 +167,7 @@ class ReaperSettings(_Section):
     """How what lost its last reference is deleted online."""
 
     grace_hours: float = Field(1, ge=0)
-    """How long an address waits in the queue: readers in flight and mistaken resets are safe for so long."""
+    """How long an address waits in the queue, so that running readers and mistaken resets are safe."""
     batch: int = Field(1000, ge=1)
     """Objects that are fenced and deleted together."""
     remember_days: float = Field(7, ge=0)
@@ -191,7 +191,7 @@ class StoreSettings(_Section):
     """Tries for a request; 6 if not set."""
 
     def options(self) -> dict[str, str]:
-        """Give the settings in the form in which stores take them."""
+        """Return the settings as options of a store."""
         return _as_options(self.model_dump(exclude_none=True, exclude={"url"}))
 
 
@@ -205,7 +205,7 @@ class LocationSettings(StoreSettings):
 
     @property
     def is_s3(self) -> bool:
-        """Tell whether it is a bucket and no folder."""
+        """Return True if it is a bucket and not a folder."""
         return self.url.startswith("s3:")
 
     @field_validator("url")
@@ -220,7 +220,7 @@ class BucketSettings(_Section):
     """Buckets under S3 lifecycle rules."""
 
     locations: dict[str, LocationSettings] = Field(default_factory=dict)
-    """What a rule may name as StorageClass besides the classes of S3."""
+    """Locations that a rule may name as StorageClass besides the classes of S3."""
 
     @field_validator("locations")
     @classmethod
@@ -229,7 +229,9 @@ class BucketSettings(_Section):
             if name.upper() in _S3_CLASSES:
                 raise ValueError(f"{name} is a storage class of s3 and cannot name a location")
             if not _LOCATION_NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is no name: use a letter, then letters, digits, '-' and '_'")
+                raise ValueError(
+                    f"{name!r} is not a valid name: use a letter, then letters, digits, '-' and '_'"
+                )
         return locations
 
 
@@ -247,12 +249,12 @@ class RegistrySettings(_Section):
     page: int | None = Field(None, ge=1, le=10_000, examples=[1000])
     """Names asked for on a page of a listing; 1000 if not set."""
     running: str | None = Field(None, examples=["pods.json"])
-    """What runs, for every purge: a file, or https://HOST of a Kubernetes API. If set, it must be there."""
+    """The running images, for every purge: a file, or https://HOST of a Kubernetes API; it must exist."""
     oldest_scan_hours: float = Field(24, gt=0)
     """An older list of what runs stops a purge."""
 
     def options(self) -> dict[str, str]:
-        """Give the settings in the form in which registries take them."""
+        """Return the settings as options of a registry."""
         return _as_options(self.model_dump(exclude_none=True, exclude={"running", "oldest_scan_hours"}))
 
 
@@ -275,12 +277,12 @@ class Settings(_Section):
     registry: RegistrySettings = RegistrySettings()
 
     def database(self, which: str) -> str:
-        """Give the URL of the catalog's or the ledger's database."""
+        """Return the URL of the catalog's or the ledger's database."""
         given: str | None = getattr(self, which).url
         return given or f"sqlite:///{self.root.absolute() / which}.db"
 
     def locations(self) -> dict[str, StoreSpec]:
-        """Give the locations as stores are opened; one without options is reached as [store] says."""
+        """Return the locations as stores; one without options uses those of [store]."""
         return {
             name: StoreSpec(one.url, one.options() or (self.store.options() if one.is_s3 else {}))
             for name, one in self.bucket.locations.items()
@@ -340,7 +342,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _overlay(data: dict[str, Any], variables: Mapping[str, str]) -> dict[tuple[str, ...], str]:
-    """Put the values of variables in place of those of the file; return the variable of each setting."""
+    """Override the values of the file by variables; return the variable of each setting."""
     given = {
         name: text
         for name, text in sorted(variables.items())

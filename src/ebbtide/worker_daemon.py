@@ -2,7 +2,7 @@
 The process from which Spark forks its Python workers, with all imports done once before the first fork.
 
 Without it every worker imports Arrow, NumPy and PySpark anew, which takes longer than most of its tasks. It
-stands above all packages, because what workers run lives in many of them.
+is above all packages, because workers run code from many of them.
 """
 
 from __future__ import annotations

@@ -332,6 +332,6 @@ def test_words_for_people(ebb, folder):
     assert "before: name: Released, days: 180" in policy[1]
     assert "after:  name: Released, never: true, can_delete_prior: true" in policy[1]
     assert "teja 2018-01-01T00:00:00Z" in listed[1]
-    assert "nobody has a role here" in roles[1]
+    assert "there are no roles here" in roles[1]
     assert "nothing about it" in nothing[1]
     assert [0] * 6 == [code for code, _, _ in (pinned, unpinned, policy, listed, roles, nothing)]

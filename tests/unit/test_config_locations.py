@@ -49,7 +49,7 @@ def test_a_location_is_reached_by_its_own_options_or_by_those_of_the_store(load)
     [
         ("[bucket.locations.GLACIER]\nurl = 's3://x'", "storage class of s3"),
         ("[bucket.locations.standard]\nurl = 's3://x'", "storage class of s3"),
-        ("[bucket.locations.'a b']\nurl = 's3://x'", "is no name"),
+        ("[bucket.locations.'a b']\nurl = 's3://x'", "is not a valid name"),
         ("[bucket.locations.cold]\nendpont = 'x'\nurl = 's3://x'", "did you mean 'endpoint'"),
         ("[bucket.locations.cold]\nendpoint = 'https://x'", "bucket.locations.cold.url"),
         ("[bucket.locations.cold]\nurl = 'cold'", "s3://bucket/prefix or file:///folder"),

@@ -1,4 +1,4 @@
-"""`ebb apply`: delete what a plan says."""
+"""`ebb apply`: apply a plan."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def apply(
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
-    """Do what a plan says, after checking again that it still holds."""
+    """Apply a plan, after checking again that it is still valid."""
     state: State = context.obj
     manifest = run_folder(state.root, state.run_id(plan)).read_manifest()
     check_newest_run(state.root, state.ledger)
@@ -81,7 +81,7 @@ def run_apply(state: State, manifest: Manifest, options: ApplyOptions, master: s
 
 
 def check_applicable(state: State, manifest: Manifest, options: ApplyOptions) -> None:
-    """Refuse, before Spark starts and before anything is asked, a plan that must not be applied."""
+    """Refuse a plan that must not be applied, before Spark starts and before asking for confirmation."""
     collector = state.target(manifest.target).collector_of(manifest)
     check(state.context, collector, manifest, options)
     check_ready(state, collector)
@@ -117,7 +117,7 @@ def _show(applied: Applied, words: Words, manifest: Manifest) -> None:
     freed, aside = applied.freed, applied.set_aside
     has_bin = manifest.recycling or aside.objects
     if has_bin:
-        # A registry's bin has a policy of its own, so that a plan does not say for how long.
+        # The bin of a registry has its own policy, so the plan does not say for how long.
         days = f" for {plural(manifest.recycling.days, 'day')}" if manifest.recycling else ""
         say(
             f"[bold]set aside {human_bytes(aside.bytes)}[/bold] in {words.items(aside.objects)}{days};"

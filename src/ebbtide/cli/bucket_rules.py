@@ -53,7 +53,7 @@ def check(
         raise typer.Exit(2) from None
     warnings = configuration_warnings(configuration, now=state.clock())
     if as_json:
-        # The answer is a contract; what is more than yes or no goes beside it.
+        # The format of the answer is a contract, so warnings go to standard error.
         _print_line({"valid": True})
         for warning in warnings:
             print(f"warning: {warning}", file=sys.stderr)
@@ -150,7 +150,7 @@ def _print_line(answer: Mapping[str, Any]) -> None:
 
 
 def _answer(refused: BadInput) -> dict[str, str]:
-    """Say what S3 answers; to it a document that cannot be read is a malformed one."""
+    """Return the answer of S3, for which a document that cannot be read is malformed."""
     if isinstance(refused, LifecycleError):
         return {"code": refused.code, "message": refused.message}
     return {"code": MALFORMED, "message": refused.what}
@@ -171,7 +171,7 @@ def where(
     key: Annotated[str, typer.Argument(help="The key that the object had there.")],
     as_json: AsJson = False,
 ) -> None:
-    """Say to which location the versions of a key were moved, when, and by which rule."""
+    """Show to which location the versions of a key were moved, when, and by which rule."""
     state: State = context.obj
     name = bucket_name(bucket)
     found = Moves(state.root).where(name, key)

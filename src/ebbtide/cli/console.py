@@ -1,4 +1,4 @@
-"""Printing: tables and lines for people, JSON for programs, progress on stderr; no colour off a terminal."""
+"""Output: tables and lines for people, JSON for programs, progress on stderr, and confirmation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Now = Annotated[
     str | None,
     typer.Option("--now", envvar=NOW_VARIABLE, help="Decide as of this time (ISO 8601)."),
 ]
-"""For commands that plan or answer; what changes or records something goes by the machine's clock."""
+"""For commands that plan or answer; commands that change or record something use the machine's clock."""
 _GAP = "  "
 _NARROWEST = 8
 _TIME = re.compile(r"\d{4}-\d\d-\d\d|never$|$")
@@ -36,18 +36,18 @@ Master = Annotated[str | None, typer.Option("--master", help="Spark master, e.g.
 
 
 def out() -> Console:
-    """Give the console for results; off a terminal there is no colour."""
-    # Without emoji: `team/app:one: pinned` has a tag in it, and no picture.
+    """Return the console for results; without a terminal there is no colour."""
+    # Without emoji: `team/app:one: pinned` contains a tag, not an emoji.
     console = Console(highlight=False, emoji=False)
     return console if console.is_terminal else Console(highlight=False, emoji=False, no_color=True)
 
 
 _marks: dict[str, Any] = {}
-"""What is added to every object that a command prints as JSON."""
+"""Keys that are added to every object that a command prints as JSON."""
 
 
 def mark_output(*, rehearsal: bool) -> None:
-    """Let all JSON objects of this command say that it is a rehearsal, or say nothing."""
+    """Mark all JSON objects of this command as a rehearsal, or remove the mark."""
     _marks.clear()
     if rehearsal:
         _marks["rehearsal"] = True
@@ -61,7 +61,7 @@ def print_json(value: Any) -> None:
 
 
 def print_json_line(value: Any) -> None:
-    """Print a value as JSON on one line, at once: who reads a stream does not wait for its end."""
+    """Print a value as JSON on one line and flush it, for programs that read a stream."""
     print(json.dumps(value, ensure_ascii=False, default=_plain), flush=True)
 
 
@@ -71,7 +71,7 @@ def say(text: str = "") -> None:
 
 
 def say_next(command: str) -> None:
-    """Print a command to go on with; it stands alone on its line, so that it can be pasted."""
+    """Print the next command on a line of its own, so that it can be pasted."""
     say(f"next: {safe(command)}")
 
 
@@ -86,8 +86,8 @@ def table(
     """
     Print a table; columns in `numbers` are right-aligned.
 
-    On a terminal it fits: long names are cut in their middle, and a column without content is left out. Off a
-    terminal every cell is whole, and a number of bytes has no unit, for its column says what it is.
+    On a terminal it fits: long names are cut in their middle, and an empty column is left out. Otherwise
+    every cell is complete, and a number of bytes has no unit, because the title of its column names it.
     """
     console = out()
     cells = [[printable(str(cell)) for cell in row] for row in rows]
@@ -138,10 +138,10 @@ def fitting(widths: Sequence[int], room: int, rigid: Sequence[int] = ()) -> list
 
 
 class RowStream:
-    """Rows that are printed as they come, under a header: cut to fit a terminal, or whole between tabs."""
+    """Rows that are printed one by one under a header: cut to fit a terminal, or complete between tabs."""
 
     def __init__(self, *columns: tuple[str, int], numbers: Sequence[int] = ()) -> None:
-        """Take each column's name and its width on a terminal; -2 means two shares of what is left."""
+        """Take each column's name and its width on a terminal; -2 means two shares of the remaining width."""
         self._console, self._numbers = out(), numbers
         widths = [width for _, width in columns]
         taken = sum(width for width in widths if width > 0) + len(_GAP) * (len(widths) - 1)
@@ -185,7 +185,7 @@ def confirm(
 
 @contextmanager
 def progress() -> Iterator[OnProgress]:
-    """Show bars on stderr while Spark works; off a terminal show nothing."""
+    """Show bars on stderr while Spark works; without a terminal show nothing."""
     if not sys.stderr.isatty():
         yield no_progress
         return

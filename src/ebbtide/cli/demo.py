@@ -1,4 +1,4 @@
-"""`ebb demo`: the whole story on a lake that is built for it."""
+"""`ebb demo`: build a lake, plan, explain, apply and report."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def demo(
     folder: Annotated[Path, typer.Option("--folder", help="Where to build the lake.")] = Path("ebbtide-demo"),
     objects: Annotated[int, typer.Option("--objects", min=600, help="How many objects.")] = 201_000,
     bucket: Annotated[
-        bool, typer.Option("--bucket", help="Tell the story of an S3 bucket, on a server of our own.")
+        bool, typer.Option("--bucket", help="Use an S3 bucket, on a local server that is started for it.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -152,7 +152,7 @@ def _story(state: State, spark: SparkSession, folder: Path, tell: _Teller) -> di
 
 
 def _example(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Prefer an object with more than one path, or one that another path keeps: they have more to tell."""
+    """Prefer an object with more than one path, or one that another path keeps, as the better example."""
     return max(rows, key=lambda row: (str(row["reason"]).startswith("referenced"), len(row["paths"])))
 
 
@@ -161,7 +161,7 @@ def _fresh_state(folder: Path) -> State:
         if not (folder / MARKER).exists():
             raise BadInput(f"{folder} is there and was not made by a demo", fix="choose another --folder")
         shutil.rmtree(folder)
-    # What is built and aged here never was, and every record says so.
+    # This data is made up, and its clock is advanced: every record is marked as a rehearsal.
     begin_rehearsal(folder / ".ebbtide", system_clock())
     (folder / MARKER).touch()
     config = folder / "ebbtide.toml"

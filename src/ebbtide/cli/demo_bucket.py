@@ -1,4 +1,4 @@
-"""`ebb demo --bucket`: the whole story on an S3 bucket that is made for it."""
+"""`ebb demo --bucket`: fill an S3 bucket, plan, explain, apply and check."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ebbtide.targets.s3.rules.document import read_configuration_text
 from ebbtide.targets.s3.sources import Source
 
 LATER = timedelta(days=40)
-"""What the server writes is of today; the story is told as if this long had passed."""
+"""The server writes objects with today's time; the clock of the demo is advanced by this much."""
 
 _CONFIG = """\
 root = ".ebbtide"

@@ -1,4 +1,4 @@
-"""`ebb explain`: why an item goes or stays."""
+"""`ebb explain`: why an item is kept or deleted."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def explain_item(
     given: Options,
 ) -> None:
     """
-    Say why an item goes or stays.
+    Explain why an item is kept or deleted.
 
-    In a lake: every reference to it, and when each lapses. In a bucket: what the rules make of each of its
-    versions and uploads, as they are now, and what runs have done to those that were there. In a registry:
-    what the policies make of an image and its names, as of the last scan.
+    In a lake: every reference to it, and when each lapses. In a bucket: what the rules decide about each of
+    its versions and uploads as they are now, and what runs have done to earlier ones. In a registry: what
+    the policies decide about an image and its names, as of the last scan.
     """
     state: State = context.obj
     check_options(kind_of(target), target, given)

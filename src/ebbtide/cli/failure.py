@@ -53,13 +53,13 @@ def signals_raise() -> Iterator[None]:
 
 
 def describe(stopped: KeyboardInterrupt) -> str:
-    """Say in one line what was recorded."""
+    """Return one line about what was recorded."""
     notes: list[str] = getattr(stopped, "__notes__", [])
     return "; ".join(["interrupted", *(notes or ["run the same command again to go on"])])
 
 
 def exit_code(stopped: KeyboardInterrupt) -> int:
-    """Give the exit code that shells give a process that a signal ended."""
+    """Return the exit code of a process that a signal ended, as shells report it."""
     return stopped.exit_code if isinstance(stopped, Interrupted) else 128 + signal.SIGINT
 
 
@@ -72,13 +72,13 @@ def _raise(number: int, _frame: FrameType | None) -> NoReturn:
 DETAILED = "--detailed-exitcode"
 _ONLY_PLANS = (
     "--now is for planning only (ebb plan, simulate, explain, bucket forecast);"
-    " what changes or records something goes by the machine's clock"
+    " commands that change or record something use the machine's clock"
 )
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What was found, why that stopped the command, and what to do."""
+    """What happened, why it stopped the command, and what to do."""
 
     what: str
     why: str = ""
@@ -86,11 +86,11 @@ class Failure:
     details: tuple[str, ...] = ()
     exit_code: int = 1
     label: str = "error: "
-    """What stands before it in text; an interruption is no error."""
+    """The beginning of the message; an interruption is not an error."""
 
 
 def fail(error: BaseException, arguments: Sequence[str]) -> int:
-    """Print on stderr why a command with these arguments failed, and give its exit code."""
+    """Print on stderr why a command with these arguments failed, and return its exit code."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     failure = _failure(error)
     if DETAILED in options and failure.exit_code < 128:
@@ -128,7 +128,7 @@ def _failure(error: BaseException) -> Failure:
 
 
 def _misuse(wrong: typer.TyperException) -> Failure:
-    """Describe a command that was called wrongly, and name its own help, as far as it was recognised."""
+    """Describe a command that was called wrongly, and name the help of the command that was recognised."""
     context = getattr(wrong, "ctx", None)
     command = "ebb" if context is None else str(context.command_path)
     words = str(wrong.format_message()) if hasattr(wrong, "format_message") else str(wrong)

@@ -33,7 +33,7 @@ def adopt(
     as_new: Annotated[
         bool,
         typer.Option(
-            "--as-new", help="It is another registry than was recorded there, or a copy: begin new records."
+            "--as-new", help="It is another registry than was recorded, or a copy: begin new records."
         ),
     ] = False,
     as_json: AsJson = False,
@@ -41,7 +41,7 @@ def adopt(
     """
     Make a registry known: it gets its marker, and its name is recorded.
 
-    Needed where other registries have roles. What its policies do is confirmed by its first plan.
+    Needed if other registries have roles. The effect of its policies is confirmed by its first plan.
     """
     from ebbtide.targets.oci.purge.identity import adopt_as_new  # noqa: PLC0415 (it loads much)
 
@@ -74,7 +74,7 @@ RoleName = Annotated[str, typer.Argument(help=f"The role: {' or '.join(Role)}.",
 def grant(
     context: typer.Context, registry: Where, user: User, role: RoleName, as_json: AsJson = False
 ) -> None:
-    """Give a role. With the first in a registry its granter becomes a purge-policy-writer, too."""
+    """Grant a role. With the first role in a registry, its granter also becomes a purge-policy-writer."""
     state: State = context.obj
     records, uid, by = state.image_records, _uid(state, registry, "grant a role"), current_user()
     known = {(one.member, one.role) for one in records.grants(uid)}
@@ -87,7 +87,7 @@ def grant(
 def revoke(
     context: typer.Context, registry: Where, user: User, role: RoleName, as_json: AsJson = False
 ) -> None:
-    """Take a role away; the last purge-policy-writer goes last."""
+    """Revoke a role; the last purge-policy-writer can only be revoked after all other roles."""
     state: State = context.obj
     before, after = state.image_records.revoke(_uid(state, registry), user, read_role(role), current_user())
     _answer(registry, user, before, after, as_json=as_json)
@@ -95,7 +95,7 @@ def revoke(
 
 @roles.command("ls")
 def list_roles(context: typer.Context, registry: Where, as_json: AsJson = False) -> None:
-    """List who has a role in a registry, there or in all."""
+    """List the roles in a registry, including those in all registries."""
     state: State = context.obj
     found = state.image_records.grants(_uid(state, registry))
     if as_json:
@@ -103,7 +103,7 @@ def list_roles(context: typer.Context, registry: Where, as_json: AsJson = False)
         print_json([row | {"at": one.at, "by": one.by} for row, one in zip(rows, found, strict=True)])
         return
     if not found:
-        say("nobody has a role here, so whoever can open the database may do everything")
+        say("there are no roles here, so every user of the database may do everything")
         return
     cells = [
         (one.member, one.role, _where(registry, one.uid), one.by, format_second(one.at)) for one in found
@@ -122,15 +122,15 @@ def _where(registry: str, uid: str) -> str:
 def _answer(
     registry: str, user: str, before: list[Role], after: list[Role], *, as_json: bool, granter: str = ""
 ) -> None:
-    """Show somebody's roles before and after, and that the granter became a policy writer, too."""
+    """Show a user's roles before and after, and whether the granter became a policy writer."""
     if as_json:
         also = {"also": {granter: [Role.POLICY_WRITER]}} if granter else {}
         print_json({"registry": registry, "user": user, "before": before, "after": after} | also)
         return
     say(f"{safe(user)}: {', '.join(before) or 'no role'} -> {', '.join(after) or 'no role'}")
     if granter:
-        say(f"{safe(granter)} also gets {Role.POLICY_WRITER}: it is the first grant here, and somebody")
-        say(f"must be able to make others; revoke it when {safe(user)} or another has it")
+        say(f"{safe(granter)} also gets {Role.POLICY_WRITER}: this is the first grant here, and a user")
+        say(f"must be able to make others; revoke it when {safe(user)} or another user has it")
 
 
 @app.command()
@@ -141,10 +141,10 @@ def log(
         str | None,
         typer.Argument(help="Only this: REPO:TAG, REPO@DIGEST, a whole image, a policy, a user or 'run 7'."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="So many entries at most; 0 is all.")] = 50,
+    limit: Annotated[int, typer.Option(min=0, help="The most entries to show; 0 shows all.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """Show the log, newest first; with --json one entry a line."""
+    """Show the log, newest first; with --json one entry per line."""
     state: State = context.obj
     entries = state.image_records.log(
         state.registry_records(registry), subject=_subject(state, registry, subject), limit=limit or None
@@ -161,7 +161,7 @@ def log(
 
 
 def plain_entry(entry: LogEntry) -> dict[str, Any]:
-    """Give an entry as plain data."""
+    """Return an entry as plain data."""
     return {
         "id": entry.id,
         "at": format_instant(entry.at),
@@ -176,7 +176,7 @@ def plain_entry(entry: LogEntry) -> dict[str, Any]:
 
 
 def _subject(state: State, registry: str, subject: str | None) -> str:
-    """Read what the log is asked about; a whole image must be of this registry."""
+    """Return the subject to look for; a full image reference must belong to this registry."""
     if not subject or not subject.startswith(("oci://", "oci-layout:", "file:")):
         return subject or ""
     image = image_ref(subject)

@@ -1,4 +1,4 @@
-"""`ebb image ls`, `show`, `explain` and `listen`: what is known about images. None of them needs Spark."""
+"""`ebb image ls`, `show`, `explain` and `listen`: what is known about images. None of them starts Spark."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """
-    List tags with their policies and dates; with --json one a line.
+    List tags with their policies and dates; with --json one per line.
 
-    They are listed as the last scan saw them; what went since is marked.
+    They are listed as of the last scan; images that were removed since are marked.
     """
     state: State = context.obj
     shop = state.registry_shop(target)
@@ -110,7 +110,7 @@ def explain(
     now: Now = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say why an image and its names go or stay, and which rules are about them, as of the last scan."""
+    """Explain why an image and its names are kept or deleted, and by which rules, as of the last scan."""
     state: State = context.obj
     found = explanation(explained_image(state, ref, running, instant(now, state.clock)))
     if as_json:
@@ -120,7 +120,7 @@ def explain(
 
 
 def explained_image(state: State, ref: str, running: str | None, now: datetime) -> Explained:
-    """Explain the image of a whole reference."""
+    """Explain the image of a full reference."""
     image = image_ref(ref)
     registry = state.registry(image.registry)
     return explained_ref(registry.shop, image, registry.order(now, running), now)
@@ -131,7 +131,7 @@ _MOST_ENTRIES = 10
 
 @app.command()
 def show(context: typer.Context, ref: Ref, now: Now = None, as_json: AsJson = False) -> None:
-    """Show what is known of an image: its clocks, what was assigned to it, and what the log says of it."""
+    """Show what is known about an image: its times, its assigned policy, and its log entries."""
     state: State = context.obj
     explained = explained_image(state, ref, None, instant(now, state.clock))
     image = image_ref(ref)
@@ -157,7 +157,7 @@ def show(context: typer.Context, ref: Ref, now: Now = None, as_json: AsJson = Fa
 
 
 def plain_image(image: Image) -> dict[str, Any]:
-    """Give what is known of an image as plain data."""
+    """Return what is known about an image as plain data."""
     return {
         "repository": image.repository,
         "digest": image.digest,
@@ -186,10 +186,10 @@ def listen(
     as_json: AsJson = False,
 ) -> None:
     """
-    Listen for notifications until interrupted; name the address in the registry's configuration.
+    Listen for notifications until interrupted; enter the address in the registry's configuration.
 
-    With EBBTIDE_REGISTRY_LISTEN_TOKEN set, only requests that bear this token are taken.
-    With --json the address, every event and every refusal is a line.
+    With EBBTIDE_REGISTRY_LISTEN_TOKEN set, only requests with this token are accepted.
+    With --json the address, every event and every refusal is one line.
     """
     state: State = context.obj
     shop = state.registry_shop(target)

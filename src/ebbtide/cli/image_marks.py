@@ -34,7 +34,7 @@ _NOTHING: Mapping[str, Any] = Mark(Target("", "", "")).plain()
 def change_image(
     state: State, text: str, operation: Operation, what: str, *, as_json: bool, manifest: bool = False
 ) -> None:
-    """Do something to an image that is there, and show its mark before and after."""
+    """Change the mark of an existing image, and show it before and after."""
     image = image_ref(text)
     target = find_image(state, image)
     if manifest:
@@ -54,7 +54,7 @@ def change_image(
 
 
 def find_image(state: State, image: ImageRef) -> Target:
-    """Ask the registry what the name stands for now, so that only what exists is marked."""
+    """Resolve a name in the registry, so that only an existing image is marked."""
     with state.registry_shop(image.registry).opened() as registry:
         found = registry.resolve(image.repository, image.reference)
     return Target(image.repository, image.tag, found.digest)
@@ -90,7 +90,7 @@ def assign(
     ref: Ref,
     policy: Annotated[str, typer.Argument(help="The policy; see 'ebb image policy ls'.")],
     until: Annotated[
-        str | None, typer.Option(help="Expire at this time, and not when the policy says.")
+        str | None, typer.Option(help="Expire at this time instead of after the policy's period.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -109,7 +109,7 @@ def pin(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Pin an image: until the date, or for ever, it refuses to be deleted."""
+    """Pin an image: it cannot be deleted until the date, or ever."""
     date = parse_instant(until) if until else NEVER
     what = "pin for ever" if date == NEVER else f"pin until {format_second(date)}"
     change_image(context.obj, ref, pinning(date), what, as_json=as_json)
@@ -117,7 +117,7 @@ def pin(
 
 @app.command()
 def unpin(context: typer.Context, ref: Ref, as_json: AsJson = False) -> None:
-    """Take a pin away. The policy is assigned again from now, so that nothing goes at once."""
+    """Remove a pin. The policy is assigned again from now, so that nothing is deleted at once."""
     change_image(context.obj, ref, unpinning, "unpin", as_json=as_json)
 
 
@@ -125,14 +125,16 @@ def unpin(context: typer.Context, ref: Ref, as_json: AsJson = False) -> None:
 def quarantine(
     context: typer.Context,
     ref: Ref,
-    pending: Annotated[bool, typer.Option("--pending", help="It waits for its check: it is held.")] = False,
+    pending: Annotated[bool, typer.Option("--pending", help="Its check is pending: it is held.")] = False,
     failed: Annotated[bool, typer.Option("--failed", help="It failed: Quarantine Failed counts.")] = False,
-    passed: Annotated[bool, typer.Option("--passed", help="It passed: what it had comes back.")] = False,
+    passed: Annotated[
+        bool, typer.Option("--passed", help="It passed: its earlier policy applies again.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Mark the manifest that a name stands for: it waits for its check, failed it or passed it."""
+    """Mark the manifest that a name refers to: its check is pending, failed or passed."""
     if [pending, failed, passed].count(True) != 1:
-        raise BadInput("how far the check has come is not clear", fix="give --pending, --failed or --passed")
+        raise BadInput("the result of the check is missing", fix="give one of --pending, --failed, --passed")
     state = QuarantineState.PENDING if pending else QuarantineState.FAILED if failed else None
     what = f"quarantine {state or 'passed'}"
     change_image(context.obj, ref, quarantining(state), what, as_json=as_json, manifest=True)

@@ -33,7 +33,7 @@ _SYSTEM = {same_name(policy.name) for policy in SYSTEM_POLICIES}
 
 @app.command("ls")
 def list_policies(context: typer.Context, registry: Where, as_json: AsJson = False) -> None:
-    """List the policies, with who changed each last."""
+    """List the policies, with the last user who changed each."""
     records, uid = _open(context, registry)
     rows = []
     policies = records.policies(uid)
@@ -96,11 +96,11 @@ def set_policy(
         bool | None, typer.Option("--pin/--no-pin", help="Whether images refuse to go before their date.")
     ] = None,
     recycle: Annotated[
-        bool | None, typer.Option("--recycle/--no-recycle", help="Whether what goes is put into the bin.")
+        bool | None, typer.Option("--recycle/--no-recycle", help="Whether deleted images go to the bin.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add or change a policy; what is not given stays. What was assigned earlier keeps its values."""
+    """Add or change a policy; other values stay. Images that it was assigned to keep their values."""
     records, uid = _open(context, registry, "change policies")
     given = {Unit.DAYS: days, Unit.MONTHS: months, Unit.YEARS: years}
     periods = [Period(number, unit) for unit, number in given.items() if number is not None]
@@ -130,7 +130,7 @@ def rename(
     new: Annotated[str, typer.Argument(help="Its new name.")],
     as_json: AsJson = False,
 ) -> None:
-    """Rename a policy; assign rules follow, and what was assigned shows its old name."""
+    """Rename a policy; assign rules follow, and images that have it show its old name."""
     records, uid = _open(context, registry, "change policies")
     _answer(registry, records.rename_policy(uid, name, new, current_user()), as_json=as_json)
 
@@ -162,7 +162,7 @@ def _open(context: typer.Context, registry: str, what: str = "") -> tuple[ImageR
 
 
 def _answer(registry: str, change: PolicyChange, *, as_json: bool) -> None:
-    """Show what is different, before and after."""
+    """Show the differences, before and after."""
     if as_json:
         answer = {"registry": registry_address(registry), "hash": policies_hash(change.after)}
         print_json(answer | {"changes": change.differences})

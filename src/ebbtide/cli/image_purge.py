@@ -77,7 +77,7 @@ def scan(
 def plan_purge(
     state: State, target: str, running: str | None, master: str | None, *, as_json: bool
 ) -> Manifest:
-    """Plan what has expired in a registry."""
+    """Plan the expired images of a registry."""
     now, registry = state.clock(), state.registry(target)
     given = {} if running is None else {"running": running}
     return plan_or_ask(
@@ -88,7 +88,7 @@ def plan_purge(
 def plan_wanted(
     state: State, target: str, running: str | None, master: str | None, wanted: Wanted
 ) -> Manifest:
-    """Plan the delete of what is wanted, and of nothing else."""
+    """Plan the deletion of the given images, and of nothing else."""
     now = state.clock()
     return run_plan(state, state.registry(target).purge(now, running, wanted), master, now)
 
@@ -110,7 +110,7 @@ def purge(
     master: Master = None,
     as_json: AsJson = False,
 ) -> None:
-    """Move what has expired into the recycle bin, and delete what has expired there."""
+    """Move expired images into the recycle bin, and delete images that have expired there."""
     state: State = context.obj
     done = []
     for of_bin in (False, True):
@@ -175,12 +175,12 @@ def delete(
     ],
     older_than: Annotated[
         str | None,
-        typer.Option("--older-than", help="All tags that have not moved for so long: 30d, 12h, 2w."),
+        typer.Option("--older-than", help="All tags that have not moved for this long: 30d, 12h, 2w."),
     ] = None,
     repository: Annotated[str, typer.Option(help="Only in repositories that match (--older-than).")] = "*",
     tag: Annotated[str, typer.Option(help="Only tags that match as a whole (--older-than).")] = ".*",
     untagged: Annotated[
-        bool, typer.Option("--untagged", help="Also manifests that lost their last tag so long ago.")
+        bool, typer.Option("--untagged", help="Also manifests that lost their last tag that long ago.")
     ] = False,
     running: RunningImages = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -193,7 +193,7 @@ def delete(
     """
     Delete images now (through the recycle bin, if their policy says so).
 
-    What is pinned, runs, or is needed by an image that stays is refused; unpin it first.
+    Images that are pinned, running, or needed by an image that stays are refused; unpin them first.
     """
     state: State = context.obj
     address, wanted = _wanted(target, older_than, repository, tag, untagged=untagged)
@@ -230,18 +230,16 @@ def delete(
 def _wanted(
     target: str, older_than: str | None, repository: str, tag: str, *, untagged: bool
 ) -> tuple[str, Wanted]:
-    """Read what is to be deleted: where, and what."""
+    """Parse the arguments: the address to scan, and the images to delete."""
     if older_than is None:
         if (repository, tag, untagged) != ("*", ".*", False):
-            raise BadInput(
-                "--repository, --tag and --untagged say which old images are meant", fix="add --older-than"
-            )
+            raise BadInput("--repository, --tag and --untagged need --older-than", fix="add --older-than")
         image = image_ref(target)
         named = Named(image.repository, image.tag, image.digest)
         return _place(image.registry, image.repository), Wanted((named,))
     if not target.startswith(("oci://", "oci-layout:")):
         raise BadInput(
-            f"{target!r} is no registry", fix="write oci://HOST, oci://HOST/REPO or oci-layout:FOLDER"
+            f"{target!r} is not a registry", fix="write oci://HOST, oci://HOST/REPO or oci-layout:FOLDER"
         )
     wanted = Wanted((), int(_age(older_than).total_seconds()), repository, tag, untagged)
     wanted.check()
@@ -263,7 +261,7 @@ def _check_there(shop: RegistryShop, target: str, wanted: Wanted) -> None:
 
 
 def _age(text: str) -> timedelta:
-    """Read an age such as 30d; one that no image can have is BadInput."""
+    """Parse an age such as 30d; raise BadInput for one that no image can have."""
     found = _AGE.fullmatch(text)
     hours = int(found[1]) * _HOURS[found[2]] if found else 0
     if not hours or hours > _LONGEST_AGE // timedelta(hours=1):
@@ -276,12 +274,12 @@ def _age(text: str) -> timedelta:
 
 
 def _place(registry: str, repository: str) -> str:
-    """Scan no more than the repository that is meant, where an address can say that."""
+    """Return the address of the repository alone, if an address can name one."""
     return f"{registry}/{repository}" if registry.startswith("oci://") else registry
 
 
 def _refused(state: State, manifest: Manifest) -> dict[str, str]:
-    """Name the first of what was asked for and must stay, each with its reason."""
+    """Return the first images that were asked for and must stay, each with its reason."""
     rows = stream_decisions(run_folder(state.root, manifest.run_id), Decision.HELD)
     found = (row for row in rows if row["collector"] == Judged.REFUSE)
     return {row["paths"][0]: row["held_by"] or row["reason"] for row in islice(found, _MOST_SHOWN)}

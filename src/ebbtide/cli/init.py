@@ -35,7 +35,7 @@ def init(
     if not rehearsal and find_rehearsal(root) is not None:
         raise AlreadyExists(
             f"{root} is a rehearsal, and it cannot become a real root",
-            why="what is recorded there never was",
+            why="its records are not of real runs",
             fix="set up another folder, or add --rehearsal",
         )
     try:

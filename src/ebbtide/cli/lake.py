@@ -84,7 +84,7 @@ def commit(
     branch: Branch = "main",
     as_json: AsJson = False,
 ) -> None:
-    """Commit what is staged on a branch."""
+    """Commit the staged changes of a branch."""
     state: State = context.obj
     made = state.catalog.commit(repo, branch, message)
     if as_json:
@@ -177,11 +177,11 @@ def reset(
     context: typer.Context,
     repo: Repo,
     branch: Branch = "main",
-    prefix: Annotated[str | None, typer.Option(help="Only what is staged under this prefix.")] = None,
+    prefix: Annotated[str | None, typer.Option(help="Only staged changes under this prefix.")] = None,
     to: Annotated[str | None, typer.Option("--to", help="Also move the branch's head to this ref.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Drop what is staged on a branch; its objects are garbage then (ebb plan --uncommitted)."""
+    """Drop the staged changes of a branch; their objects become garbage (ebb plan --uncommitted)."""
     state: State = context.obj
     dropped = state.catalog.reset(repo, branch, prefix, to=to)
     if as_json:
@@ -288,13 +288,13 @@ def upload(
 
 
 def say_commit(state: State, repo: str, branch: str) -> None:
-    """Say how to go on after a change to what is staged."""
+    """Print the command that commits staged changes."""
     elsewhere = [] if branch == "main" else ["--branch", branch]
     say_next(state.command("lake", "commit", repo, *elsewhere, "-m", "what changed"))
 
 
 def _find(source: Path, key: str, *, follow: bool) -> _Found:
-    """Find all files before the first is uploaded, so that what is refused leaves nothing behind."""
+    """Find all files before the first is uploaded, so that a refusal leaves nothing behind."""
     found = _Found()
     if not os.path.lexists(source):
         raise BadInput(f"{source} is not there", fix="check the path")

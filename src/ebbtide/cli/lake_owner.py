@@ -54,14 +54,14 @@ def adopt(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a repository the owner of its namespace, whoever the marker in there names now."""
+    """Make a repository the owner of its namespace, whichever owner the marker names now."""
     catalog = context.obj.catalog
     found = catalog.retired_repository(repo) if deleted else catalog.repository(repo)
     before = catalog.marked_owner(found)
-    owner = before.label if before else "nobody, as far as its marker can be read"
+    owner = before.label if before else "an unknown owner: the marker is missing or cannot be read"
     confirm(
         f"{found.namespace} belongs to {owner}. Let {repo} own it, and delete objects in it?",
-        why="whoever else uses the namespace would lose data",
+        why="another owner of the namespace would lose data",
         yes=yes,
     )
     if deleted:
@@ -116,13 +116,15 @@ def forget(
         return
     if all_unknown == bool(metaranges):
         raise BadInput(
-            "forget needs metaranges, or --all-unknown" if not metaranges else "two things are asked for",
+            "forget needs metaranges or --all-unknown"
+            if not metaranges
+            else "metaranges and --all-unknown are given",
             fix=f"name metaranges that 'ebb lake forget {repo} --list' shows, or say --all-unknown",
         )
     found = state.catalog.repository(repo)
     confirm(
         "Their objects may be deleted by the next sweep. Declare them garbage?",
-        why="what only these commits need is deleted by the next sweep",
+        why="objects that only these commits need are deleted by the next sweep",
         yes=yes,
     )
     with target_lock(state.root, found.uid, f"ebb lake forget {repo}"):

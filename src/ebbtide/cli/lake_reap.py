@@ -1,4 +1,4 @@
-"""`ebb lake reap` and `ebb lake queue`: delete online what lost its last reference. Neither needs Spark."""
+"""`ebb lake reap` and `ebb lake queue`: delete unreferenced objects online, without Spark."""
 
 from __future__ import annotations
 
@@ -34,14 +34,16 @@ def reap(
     repo: Repo = None,
     every: Annotated[bool, typer.Option("--all", help="All repositories, deleted ones too.")] = False,
     watch: Annotated[
-        float | None, typer.Option("--watch", min=0.1, help="Go on for ever, with so many seconds' rest.")
+        float | None, typer.Option("--watch", min=0.1, help="Repeat forever, with this many seconds between.")
     ] = None,
     batch: Annotated[int | None, typer.Option("--batch", min=1, help="Objects in a batch.")] = None,
     grace: Grace = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say how many would go; touch nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count the objects that would be deleted; change nothing.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete what nothing refers to any more and has waited long enough in the queue."""
+    """Delete objects that have no references and waited long enough in the queue."""
     state: State = context.obj
     options = _options(state, batch, grace)
     _check_which(repo, every=every)
@@ -50,7 +52,7 @@ def reap(
         return
     deletes = state.settings.deletes
     reaper = Reaper(state.catalog, options, StoreRemover(deletes.rate_per_prefix, deletes.page))
-    # With one repository and one look an error is the answer; else the others, and later looks, go on.
+    # With one repository and one pass an error ends the command; otherwise the others continue.
     work = reaper.reap if watch is None and not every else reaper.try_reap
     while True:
         done = [work(target) for target in _targets(state, repo)]
@@ -75,7 +77,7 @@ def queue(
     grace: Grace = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what waits to be deleted, why, and from when it may go."""
+    """Show which objects wait to be deleted, why, and since when they may be."""
     state: State = context.obj
     options = _options(state, None, grace)
     target = state.catalog.reclaim_target(repo)
@@ -117,8 +119,8 @@ def _options(state: State, batch: int | None, grace: float | None) -> ReapOption
 def _check_which(repo: str | None, *, every: bool) -> None:
     if every == (repo is not None):
         raise BadInput(
-            "reap needs to know where" if repo is None else f"{repo!r} and --all are two things",
-            fix="name a repository, or say --all",
+            "reap needs a repository or --all" if repo is None else f"{repo!r} and --all are both given",
+            fix="name a repository, or use --all",
         )
 
 
@@ -127,7 +129,7 @@ def _targets(state: State, repo: str | None) -> Sequence[ReclaimTarget]:
 
 
 def _rehearse(state: State, targets: Sequence[ReclaimTarget], options: ReapOptions, *, as_json: bool) -> None:
-    """Say what the next batch of each would be."""
+    """Print the size of the next batch of each repository."""
     found = {
         target.name: state.catalog.due_batch(target, limit=options.batch, grace=options.grace)
         for target in targets
@@ -172,8 +174,8 @@ def _judge(done: Sequence[Reaped]) -> None:
     if stopped:
         raise PartlyApplied(
             f"{plural(len(stopped), 'repository', 'repositories')} could not be reaped: {', '.join(stopped)}",
-            why="what was in the way is said above; all others were looked at",
-            fix="put that right, and reap again",
+            why="the reasons are above; all other repositories were reaped",
+            fix="correct them, and reap again",
         )
     if failed:
         raise PartlyApplied(

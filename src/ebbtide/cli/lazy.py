@@ -27,7 +27,7 @@ def lazy_group(commands: Commands, **settings: Any) -> typer.Typer:
     """
 
     class Group(TyperGroup):
-        """Knows the names and the help of its commands, and no more until one is called."""
+        """Has only the names and the help of its commands until one is called."""
 
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
             """Replace the stub of the called command, which only carries its help, by the real one."""

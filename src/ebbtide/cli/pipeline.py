@@ -20,13 +20,13 @@ from ebbtide.targets.target import Options
 
 
 def check_ready(state: State, collector: Collector) -> None:
-    """Refuse a target whose store or registry does not answer, or that another run is at work on."""
+    """Refuse a target whose store or registry does not answer, or that another run has locked."""
     collector.check_ready()
     check_free(state, collector.identity.uid)
 
 
 def check_free(state: State, target_uid: str) -> None:
-    """Take the target's lock and give it back: the run itself takes it when it begins, and looks again."""
+    """Take the target's lock and release it; the run takes it again when it begins."""
     check_newest_run(state.root, state.ledger)
     with target_lock(state.root, target_uid, "a check"):
         pass

@@ -1,4 +1,4 @@
-"""`ebb plan`: decide what may be deleted, and look at what was decided."""
+"""`ebb plan`: decide what may be deleted, and show plans."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ SOMETHING_IS_DUE = 2
 
 
 class _TargetOrShow(TyperGroup):
-    """Lets `ebb plan lake:REPO` and `ebb plan show PLAN` stand side by side."""
+    """Allows both `ebb plan lake:REPO` and `ebb plan show PLAN`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read anything that is no subcommand as the call of `make`, help and nothing at all included."""
+        """Treat everything that is not a subcommand as a call of `make`, including --help."""
         return super().parse_args(ctx, args if args and args[0] in self.commands else ["make", *args])
 
 
 class _Plan(TyperCommand):
-    """Is called, and speaks of itself, as `ebb plan`: `make` is a name for this module alone."""
+    """Appears as `ebb plan` in help and errors; the name `make` is internal."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """Put it in the place of its group."""
+        """Use the name and the parent of its group."""
         if parent is not None:
             info_name, parent = parent.info_name, parent.parent
         return super().make_context(info_name, args, parent=parent, **extra)
@@ -73,7 +73,7 @@ def make(
     now: Now = None,
     bin_alone: Annotated[
         bool,
-        typer.Option("--bin", help="Plan what has been in the recycle bin for its days, and nothing else."),
+        typer.Option("--bin", help="Plan only items whose days in the recycle bin have passed."),
     ] = False,
     master: Master = None,
     detailed: Annotated[
@@ -131,7 +131,7 @@ def show(
     context: typer.Context,
     plan: Annotated[str, typer.Argument(help=PLAN_HELP)],
     every: Annotated[bool, typer.Option("--all", help="Stream every row.")] = False,
-    held: Annotated[bool, typer.Option("--held", help="Show what is held, not what is due.")] = False,
+    held: Annotated[bool, typer.Option("--held", help="Show held items instead of due ones.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show a plan: counts and bytes by rule, prefix and branch, and a sample or all of its rows."""
@@ -153,7 +153,7 @@ def show(
 
 
 def show_summary(manifest: Manifest, *, finished: bool = False) -> None:
-    """Print what a plan amounts to; one that was applied needs no advice on how to apply it."""
+    """Print the summary of a plan; one that was applied needs no advice on how to apply it."""
     summary = manifest.summary
     say(
         f"[bold]Plan {manifest.run_id}[/bold] for {safe(manifest.target)} at {format_second(manifest.now)}"
@@ -173,7 +173,7 @@ def show_summary(manifest: Manifest, *, finished: bool = False) -> None:
         say(f"  would free [bold]{human_bytes(summary.freed.bytes)}[/bold]: {why}")
     for read in _described(manifest):
         say(f"  [dim]{safe(read)}[/dim]")
-    say(f"  holds {words.items(held.objects)}, {human_bytes(held.bytes)}, that rules touch")
+    say(f"  keeps {words.items(held.objects)} ({human_bytes(held.bytes)}) that a rule matched")
     for warning in manifest.warnings:
         say(f"  [yellow]warning:[/yellow] {safe(warning)}")
     for reason in () if finished else manifest.breaker:

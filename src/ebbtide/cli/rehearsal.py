@@ -1,4 +1,4 @@
-"""`ebb rehearsal`: the clock of a root that was made to learn with."""
+"""`ebb rehearsal`: the clock of a root that was made for learning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ebbtide.core.instant import format_second
 from ebbtide.engine.rehearsal import Rehearsal, advance
 
 app = typer.Typer(
-    no_args_is_help=True, help="Let time pass in a root that was made with 'ebb init --rehearsal'."
+    no_args_is_help=True, help="Advance the clock of a root that was made with 'ebb init --rehearsal'."
 )
 
 
@@ -24,7 +24,7 @@ def advance_clock(
     duration: Annotated[str, typer.Argument(help="How far: 40d, 12h, 90m.")],
     as_json: AsJson = False,
 ) -> None:
-    """Advance the clock of a rehearsal, for good; real roots go by the machine's clock."""
+    """Advance the clock of a rehearsal, permanently; real roots use the machine's clock."""
     state: State = context.obj
     _show(state, advance(state.root, parse_duration(duration)), as_json=as_json)
 
@@ -35,8 +35,8 @@ def show(context: typer.Context, as_json: AsJson = False) -> None:
     state: State = context.obj
     if state.rehearsal is None:
         raise NotFound(
-            f"{state.root} is no rehearsal",
-            why="a real root goes by the machine's clock",
+            f"{state.root} is not a rehearsal",
+            why="a real root uses the machine's clock",
             fix="set up a folder to rehearse in: ebb init --rehearsal FOLDER",
         )
     _show(state, state.rehearsal, as_json=as_json)

@@ -1,4 +1,4 @@
-"""`ebb state`: whether the ledger and the state root belong together, and what to do if they do not."""
+"""`ebb state`: continue if the ledger and the state root do not belong together."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def accept(
     """
     Accept a ledger or state root that is older than the other.
 
-    What was recorded only in the lost copy stays lost. Plans made so far cannot be applied any more.
+    Records that only the lost copy had stay lost. Plans made so far can no longer be applied.
     """
     state: State = context.obj
     confirm(

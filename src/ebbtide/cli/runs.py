@@ -1,4 +1,4 @@
-"""`ebb runs`: which runs there were and how they ended."""
+"""`ebb runs`: list runs and how they ended."""
 
 from __future__ import annotations
 
@@ -60,5 +60,5 @@ def runs(
 
 
 def _notes(run: Run, *, sentences: bool) -> list[str]:
-    """Give what there is to note of a run."""
+    """Return the notes about a run."""
     return [*(["rehearsal"] if run.rehearsal else []), *([run.error] if sentences and run.error else [])]

@@ -1,4 +1,4 @@
-"""Every setting in words, made from the classes that read them: for ebbtide.toml, and for the reference."""
+"""The description of every setting, from the classes that read them: for ebbtide.toml and the reference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ebbtide.config import Settings
 
 _WIDTH = 100
 _HEAD = """# Ebbtide's configuration: every setting, with its default or an example. Take away the # to
-# change one. EBBTIDE_ variables override what stands here: EBBTIDE_SPARK__MASTER is master in [spark].
+# change one. EBBTIDE_ variables override this file: EBBTIDE_SPARK__MASTER is master in [spark].
 """
 _ANY = "NAME"
 """Stands for the name that the user chooses for a table of settings."""
@@ -39,7 +39,7 @@ class Setting:
 
 
 def all_settings(kind: type[BaseModel] = Settings, section: str = "") -> Iterator[Setting]:
-    """Give every setting in the order in which they are read: those of the file itself come first."""
+    """Return every setting; those outside of sections come first."""
     groups = []
     for name, field in kind.model_fields.items():
         inner, inside = _inner(field, name)
@@ -80,7 +80,7 @@ def markdown_table() -> str:
 
 
 def _inner(field: FieldInfo, name: str) -> tuple[type[BaseModel] | None, str]:
-    """Give the class of a section, or of the sections in a table, and what the section is called."""
+    """Return the class and the name of a section, or of the sections in a table."""
     kind = field.annotation
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return kind, name
@@ -89,7 +89,7 @@ def _inner(field: FieldInfo, name: str) -> tuple[type[BaseModel] | None, str]:
 
 
 def _known(default: Any) -> Any:
-    """Take an empty table for what is not set; zero, false and no text are defaults."""
+    """Return None for an empty table, which means "not set"; zero, false and "" are defaults."""
     return None if default == {} else default
 
 

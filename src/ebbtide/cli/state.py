@@ -90,7 +90,7 @@ class State:
         """Say on standard error what a user must know of the clock before a command runs."""
         if os.environ.get(NOW_VARIABLE) and not takes_now:
             print(
-                f"warning: {NOW_VARIABLE} is ignored: this command goes by the machine's clock"
+                f"warning: {NOW_VARIABLE} is ignored: this command uses the machine's clock"
                 " (only commands with --now, such as 'ebb plan', take it)",
                 file=sys.stderr,
             )

@@ -19,22 +19,22 @@ GIVEN = "given"
 
 
 def target_help() -> str:
-    """Say how targets are written."""
+    """Return how targets are written."""
     usages = [kind.usage for kind in all_kinds()]
     return f"{', '.join(usages[:-1])} or {usages[-1]}." if len(usages) > 1 else "".join(usages)
 
 
 def with_target_options(*, explains: bool = False) -> Callable[[Command], Command]:
     """
-    Give a command the options of all kinds of targets, or those that `ebb explain` understands.
+    Add the options of all kinds of targets to a command, or those that `ebb explain` understands.
 
-    The command gets those that were given as one mapping.
+    The command receives the values that were given as one mapping.
     """
     return with_options(all_options(explains=explains))
 
 
 def with_options(options: Sequence[Option]) -> Callable[[Command], Command]:
-    """Give a command some options; it gets those that were given, and defaults, as one mapping."""
+    """Add options to a command, which receives their values as one mapping."""
     return partial(_extended, options=options)
 
 

@@ -58,7 +58,7 @@ def all_kinds() -> tuple[TargetKind, ...]:
 
 
 DEFAULT_WORLD = "lake"
-"""What a case of a policy suite is about if it does not say."""
+"""The kind of a case of a policy suite that names none."""
 
 
 def simulated_kinds() -> dict[str, TargetKind]:
@@ -77,7 +77,7 @@ def owned_namespaces(workspace: Workspace) -> dict[str, str]:
 
 
 def words_of(plan: Manifest) -> Words:
-    """Return the words for a plan; a kind that is no longer installed leaves the plain ones."""
+    """Return the words for a plan; the default ones if its kind is no longer installed."""
     kind = kind_of_scheme(plan.target.partition(":")[0])
     if kind is None:
         return OBJECTS_WITH_BIN if plan.recycling else OBJECTS

@@ -35,11 +35,11 @@ class Closeable(Protocol):
     """Something that is closed when the command ends."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close it."""
 
 
 class Workspace(Protocol):
-    """What a target may use of the place that a command works in."""
+    """The settings, clock and state that a command gives to targets."""
 
     @property
     def settings(self) -> Settings:
@@ -62,10 +62,10 @@ class Workspace(Protocol):
         """The state that runs work with; it opens the ledger."""
 
     def shared(self, name: str, make: Callable[[], Shared]) -> Shared:
-        """Return what was made under a name, or make it; it is closed when the command ends."""
+        """Return the object of a name, or make it; it is closed when the command ends."""
 
     def warn(self, warning: str) -> None:
-        """Tell the user something that does not stop the command."""
+        """Print a warning that does not stop the command."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Option:
 
 
 Options = Mapping[str, Any]
-"""The values of a kind's options that were given, by name; what was not given is not there."""
+"""The values of the options that were given, by name; other options are missing."""
 
 
 class Target(Protocol):
@@ -109,7 +109,7 @@ class Target(Protocol):
         """Return the collector of a plan as of `now`; BadInput if the options contradict each other."""
 
     def explain(self, item: str, options: Options, now: datetime) -> Explanation:
-        """Say why an item goes or stays, as a plan as of `now` would decide; NotFound if there is none."""
+        """Explain why a plan as of `now` would keep or delete an item; raise NotFound if there is none."""
 
     def collector_of(self, plan: Manifest) -> Collector:
         """Return the collector that made a plan."""
@@ -137,7 +137,7 @@ def bin_of(target: Target) -> RecycleBin:
 
 @dataclass(frozen=True)
 class WorldResult:
-    """What a simulation decides: for people, and for programs."""
+    """The decisions of a simulation, for people and for programs."""
 
     tables: tuple[Table, ...]
     plain: Any
@@ -229,7 +229,7 @@ class TargetKind(ABC):
     usage: str
     """How its URLs are written, for help and errors, such as `s3://BUCKET`."""
     plural: str
-    """What many of them are called, such as `buckets`."""
+    """The plural noun for them, such as `buckets`."""
     planned_by: str
     """What decides in a plan without options, such as `its lifecycle rules`."""
     item: str = "object"

@@ -96,8 +96,8 @@ def test_what_the_store_would_not_delete_is_exit_code_4(dropped, capsys, monkeyp
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["lake", "reap"], "reap needs to know where"),
-        (["lake", "reap", "sales", "--all"], "'sales' and --all are two things"),
+        (["lake", "reap"], "reap needs a repository or --all"),
+        (["lake", "reap", "sales", "--all"], "'sales' and --all are both given"),
         (["lake", "reap", "nope"], "there is no repository 'nope'"),
         (["lake", "queue", "nope"], "there is no repository 'nope'"),
         (["lake", "reap", "sales", "--batch", "0"], "--batch"),
