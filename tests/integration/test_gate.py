@@ -46,7 +46,7 @@ def test_a_copy_during_a_wave_waits_and_finds_the_object_gone(lake, tmp_path):
     other = Catalog(
         f"sqlite:///{tmp_path}/catalog.db",
         clock=lake.clock,
-        graveyard=lake.catalog._graveyard,
+        removed_items=lake.catalog._removed_items,
         fence_wait=timedelta(minutes=5),
     )
     with ThreadPoolExecutor(1) as pool:

@@ -153,7 +153,7 @@ def test_requirement_2_0_load_replaces_the_whole_document(ebb, answer, folder, t
         (["delete", "{url}", "--older-than", "-1d"], "'-1d' is not an age"),
         (["delete", "{url}", "--older-than", "1e9y"], "'1e9y' is not an age"),
         (["delete", "{url}", "--older-than", "9999999999w"], "from 1h to 36500d"),
-        (["role", "grant", "{url}", "ines", "boss"], "is no role"),
+        (["role", "grant", "{url}", "ines", "boss"], "is not a role"),
         (["role", "revoke", "{url}", "ines", "purge-policy-writer"], "does not have"),
     ],
 )

@@ -50,7 +50,7 @@ class Scene:
         self.catalog = Catalog(
             f"sqlite:///{self.folder}/catalog.db",
             clock=self.clock,
-            graveyard=self,
+            removed_items=self,
             range_keys=3,
             fence_wait=timedelta(0),
         )

@@ -188,7 +188,7 @@ def open_lake(
     catalog = Catalog(
         f"sqlite:///{folder}/catalog.db",
         clock=clock,
-        graveyard=RemovedObjectLookup(root, ledger),
+        removed_items=RemovedObjectLookup(root, ledger),
         **({"range_keys": 4} | settings),
     )
     return Lake(spark, LakeContext(catalog, ledger, root, clock), clock)

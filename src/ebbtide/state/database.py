@@ -56,22 +56,22 @@ _kind = Table(
 
 def check_kind(connection: Connection, *, rehearsal: bool) -> None:
     """
-    Stop if a database belongs to a root of the other kind; a new one of a rehearsal is marked as such.
+    Stop if a database belongs to a root of the other kind; mark a new database of a rehearsal.
 
-    A database that has tables and says nothing of its kind is a real one.
+    A database with tables and without a kind is a real one.
     """
     found = _found(connection, rehearsal=rehearsal)
     if found is not rehearsal:
         names = {True: "a rehearsal", False: "a real root"}
         raise SafetyStop(
             f"the database belongs to {names[found]}, and this is {names[rehearsal]}",
-            why="what is rehearsed must never be taken for real, nor be done to what is real",
+            why="a rehearsal must never change real data, and its results must not be taken for real ones",
             fix="use the root that the database was made for, or another database",
         )
 
 
 def _found(connection: Connection, *, rehearsal: bool) -> bool:
-    """Read the kind of a database; give a new one that of the root."""
+    """Return the kind of a database; record the kind of a new one."""
     tables = inspect(connection).get_table_names()
     if _kind.name in tables:
         return bool(connection.execute(select(_kind.c.rehearsal)).scalar())
@@ -88,7 +88,7 @@ def check_local_database(url: str) -> None:
     try:
         parsed = make_url(url)
     except ArgumentError:
-        return  # Whoever opens it says what is wrong with it.
+        return  # Opening it raises an error that says what is wrong.
     if parsed.get_backend_name() == "sqlite":
         return
     if _parameter(parsed, "service", "PGSERVICE"):
@@ -97,7 +97,7 @@ def check_local_database(url: str) -> None:
             why="a service may stand for any host, and this is a rehearsal, which reaches only this machine",
             fix="unset PGSERVICE, and write a loopback address into the URL of the database",
         )
-    # libpq connects to the address if there is one, and takes it from the environment by itself.
+    # libpq connects to the address if there is one, and reads it from the environment by itself.
     named = [parsed.host] if parsed.host else _parameter(parsed, "host", "PGHOST")
     for text in (*named, *_parameter(parsed, "host", ""), *_parameter(parsed, "hostaddr", "PGHOSTADDR")):
         for host in text.split(","):
@@ -216,7 +216,7 @@ def repeated(method: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Res
 
 
 def new_rows(connection: Connection, table: Table) -> PostgresInsert | SQLiteInsert:
-    """Return an insert statement that can say what is done about rows that are already there."""
+    """Return an insert statement of the database's dialect, for use with ON CONFLICT."""
     return (postgres_insert if connection.dialect.name == "postgresql" else sqlite_insert)(table)
 
 
@@ -238,7 +238,7 @@ def upsert(
 
 
 def connect_options(url: URL) -> dict[str, int]:
-    """Give a server a few seconds to answer, unless the URL says how long."""
+    """Return the options that give a server a few seconds to answer, unless the URL has a timeout."""
     waits = url.get_backend_name() == "postgresql" and "connect_timeout" not in url.query
     return {"connect_timeout": _CONNECT_SECONDS} if waits else {}
 

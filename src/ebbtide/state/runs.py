@@ -20,7 +20,7 @@ from ebbtide.state.users import current_user, signature
 
 
 class RunState(StrEnum):
-    """Where a run is on its way. Only `succeeded` moves what later runs build on."""
+    """The state of a run. Later runs build only on those that `succeeded`."""
 
     PLANNING = "planning"
     PLANNED = "planned"
@@ -75,7 +75,7 @@ class Run:
 
 @dataclass(frozen=True)
 class RunMark:
-    """What tells one run from all others: its number, and when it was recorded, in microseconds."""
+    """The identity of a run: its number, and when it was recorded, in microseconds."""
 
     run_id: int
     made_at: int
@@ -83,7 +83,7 @@ class RunMark:
 
 @dataclass(frozen=True, order=True)
 class FinishedAttempt:
-    """An attempt at a wave whose outcomes are durable."""
+    """An attempt at a batch whose outcomes are durable."""
 
     run_id: int
     wave: int
@@ -104,7 +104,7 @@ class Ledger:
 
     @repeated
     def begin(self, target: str, target_uid: str, collector: str, policy: str, now: datetime) -> int:
-        """Give a new run its number before there is anything to show for it."""
+        """Record a new run and return its number."""
         with self._database.writing() as connection:
             row = {
                 "target": target,
@@ -122,7 +122,7 @@ class Ledger:
 
     @repeated
     def accept(self, run_id: int, why: str) -> int:
-        """Record that a restored ledger or state root was accepted, as a run whose number nobody has used."""
+        """Record that a restored ledger or state root was accepted, as a run with an unused number."""
         now = to_micros(self._clock())
         row = {
             "run_id": run_id,
@@ -138,7 +138,7 @@ class Ledger:
         with self._database.writing() as connection:
             connection.execute(insert(schema.runs).values(**row))
             if self._database.is_postgres:
-                # A number that is given does not move the sequence which gives the next one.
+                # An explicit number does not advance the sequence, so do that here.
                 sequence = func.pg_get_serial_sequence("runs", "run_id")
                 connection.execute(select(func.setval(sequence, run_id)))
             self._note(connection, run_id, f"accepted: {why}")
@@ -186,7 +186,7 @@ class Ledger:
 
     @repeated
     def move(self, run_id: int, state: RunState, **values: Any) -> None:
-        """Move a run to its next state; a step that skips one is refused."""
+        """Move a run to its next state; refuse to skip a state."""
         with self._database.writing() as connection:
             found = connection.execute(
                 select(schema.runs.c.state).where(schema.runs.c.run_id == run_id).with_for_update()
@@ -207,7 +207,7 @@ class Ledger:
             self._note(connection, run_id, f"{found} -> {state}{detail}")
 
     def run(self, run_id: int) -> Run:
-        """Look up one run."""
+        """Return a run."""
         with self._database.reading() as connection:
             query = select(*_LISTED).where(schema.runs.c.run_id == run_id)
             row = connection.execute(query).mappings().one_or_none()
@@ -300,7 +300,7 @@ class Ledger:
         return None if found is None else int(found)
 
     def events(self, run_id: int) -> list[tuple[datetime, str, str]]:
-        """Tell a run's story: when, who, what."""
+        """Return the events of a run: when, who, what."""
         query = select(schema.events).where(schema.events.c.run_id == run_id).order_by(schema.events.c.id)
         with self._database.reading() as connection:
             rows = connection.execute(query).mappings().all()
@@ -308,7 +308,7 @@ class Ledger:
 
     @repeated
     def start_wave(self, run_id: int, wave: int) -> int:
-        """Record, before the first delete of a wave, that it is attempted; give the attempt its number."""
+        """Record, before the first delete of a batch, that it is attempted; return the attempt's number."""
         c = schema.waves.c
         with self._database.writing() as connection:
             query = select(func.max(c.attempt)).where(c.run_id == run_id, c.wave == wave)
@@ -319,7 +319,7 @@ class Ledger:
 
     @repeated
     def finish_wave(self, run_id: int, wave: int, attempt: int) -> None:
-        """Record that a wave's outcomes are durable, and that the table of them has a record of its rows."""
+        """Record that the outcomes of a batch are durable, with a record of their rows."""
         c = schema.waves.c
         with self._database.writing() as connection:
             connection.execute(
@@ -329,7 +329,7 @@ class Ledger:
             )
 
     def wave_attempts(self, run_id: int) -> dict[int, list[tuple[int, bool]]]:
-        """Give each wave's attempts in order, each with whether it finished."""
+        """Return the attempts at each batch in order, each with whether it finished."""
         c = schema.waves.c
         query = select(c.wave, c.attempt, c.state).where(c.run_id == run_id).order_by(c.wave, c.attempt)
         found: dict[int, list[tuple[int, bool]]] = {}
@@ -339,7 +339,7 @@ class Ledger:
         return found
 
     def uncounted_attempts(self, run_id: int) -> set[tuple[int, int]]:
-        """Give wave and attempt of outcomes that an earlier version of Ebbtide wrote, without row counts."""
+        """Return batch and attempt of outcomes that an earlier Ebbtide wrote without row counts."""
         c = schema.waves.c
         query = select(c.wave, c.attempt).where(c.run_id == run_id, c.state == _FINISHED)
         with self._database.reading() as connection:
@@ -380,7 +380,7 @@ class Ledger:
 
     @repeated
     def set_recycling(self, target: str, target_uid: str, days: int | None) -> None:
-        """Let a target's runs set aside for so many days what they would delete; None lets them delete."""
+        """Set for how many days a target's runs keep removed items in a bin; None deletes at once."""
         table = schema.recycling
         with self._database.writing() as connection:
             connection.execute(delete(table).where(table.c.target_uid == target_uid))
@@ -389,7 +389,7 @@ class Ledger:
                 connection.execute(insert(table).values(**row, set_at=to_micros(self._clock())))
 
     def recycling_days(self, target_uid: str) -> int | None:
-        """Give for how many days a target's runs set aside what they would delete; None if they delete."""
+        """Return for how many days a target's runs keep removed items in a bin; None without a bin."""
         query = select(schema.recycling.c.days).where(schema.recycling.c.target_uid == target_uid)
         with self._database.reading() as connection:
             found = connection.execute(query).scalar_one_or_none()
@@ -397,7 +397,7 @@ class Ledger:
 
     @repeated
     def note(self, run_id: int, what: str) -> None:
-        """Add an event to a run's story."""
+        """Add an event to a run."""
         with self._database.writing() as connection:
             self._note(connection, run_id, what)
 
@@ -412,7 +412,7 @@ class Ledger:
 
 
 def _machine() -> str:
-    """Say which Ebbtide runs where, for a run's story."""
+    """Return version and host, for the events of a run."""
     return f"Ebbtide {__version__} on {socket.gethostname()}"
 
 

@@ -8,13 +8,13 @@ import os
 from ebbtide.core.errors import ConfigError
 
 SYSTEM = "system"
-"""The purge itself; no person and no service has this name."""
+"""The name of the purge itself; no person or service may have it."""
 LONGEST_USER = 256
 _REHEARSAL = " (rehearsal)"
 
 
 def current_user() -> str:
-    """Give the user of this process: EBBTIDE_USER, which a service sets, or the one of the machine."""
+    """Return the user of this process: EBBTIDE_USER, which a service sets, or the user of the machine."""
     given = os.environ.get("EBBTIDE_USER", "")
     if given:
         _check(given)
@@ -27,7 +27,7 @@ def current_user() -> str:
 
 
 def signature(user: str, *, rehearsal: bool) -> str:
-    """Give the name under which an act of a user is recorded; what was rehearsed says so for ever."""
+    """Return the name under which a change is recorded; changes of a rehearsal are marked as such."""
     return f"{user[: LONGEST_USER - len(_REHEARSAL)]}{_REHEARSAL}" if rehearsal else user
 
 

@@ -226,7 +226,7 @@ def test_an_object_that_is_gone_gets_no_second_name(open_catalog, catalog, clock
             """Say so."""
             return RemovedObject(address, clock(), 7, ("old",), restorable=False)
 
-    catalog = open_catalog(graveyard=Buried())
+    catalog = open_catalog(removed_items=Buried())
     address = catalog.upload("lake", "main", "a", b"").address
     catalog.commit("lake", "main", "m")
     list(catalog.store("lake").delete([DeleteRequest(address)]))

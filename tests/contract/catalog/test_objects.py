@@ -236,7 +236,7 @@ class _Ledger:
 def test_a_deleted_object_says_which_run_took_it(open_catalog, clock, tmp_path):
     """Reading or copying what a run deleted raises ObjectGone with the run and its rules."""
     ledger = _Ledger()
-    catalog = open_catalog(graveyard=ledger)
+    catalog = open_catalog(removed_items=ledger)
     catalog.create_repository("lake", str(tmp_path / "lake"))
     entry = catalog.upload("lake", "main", "a", b"1")
     catalog.create_branch("lake", "b1", "main")

@@ -107,12 +107,20 @@ def test_a_policy_that_a_rule_names_cannot_be_removed(records):
         (lambda r: r.remove_policy(UID, "Relased", "teja"), NotFound, "did you mean 'Released'"),
         (lambda r: r.rename_policy(UID, "Nothing", "New", "teja"), NotFound, "no policy 'Nothing'"),
         (lambda r: r.rename_policy(UID, "Released", "default", "teja"), AlreadyExists, "'Default' already"),
-        (lambda r: r.rename_policy(UID, "Released", " ", "teja"), BadInput, "no name of a policy"),
-        (lambda r: r.put_policy(UID, Policy("a\x00b", Period(1)), "teja"), BadInput, "no name of a policy"),
-        (lambda r: r.put_policy(UID, Policy("x" * 129, Period(1)), "teja"), BadInput, "no name of a policy"),
+        (lambda r: r.rename_policy(UID, "Released", " ", "teja"), BadInput, "not a valid name for a policy"),
+        (
+            lambda r: r.put_policy(UID, Policy("a\x00b", Period(1)), "teja"),
+            BadInput,
+            "not a valid name for a policy",
+        ),
+        (
+            lambda r: r.put_policy(UID, Policy("x" * 129, Period(1)), "teja"),
+            BadInput,
+            "not a valid name for a policy",
+        ),
         (lambda r: r.put_policy(UID, Policy("X", Period(0)), "teja"), BadInput, "days is 0"),
         (lambda r: r.save_policies(UID, Policies({}), "teja"), BadInput, "system policy"),
-        (lambda r: r.put_policy(UID, PROD, ""), BadInput, "no name of a user"),
+        (lambda r: r.put_policy(UID, PROD, ""), BadInput, "not a valid name for a user"),
     ],
 )
 def test_what_cannot_be_kept(records, url, attempt, error, words):

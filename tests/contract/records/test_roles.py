@@ -280,7 +280,7 @@ def test_the_purge_renews_and_notes(closed, watch):
 @pytest.mark.parametrize("member", ["", " x", "a\nb", "x" * 257])
 def test_names_that_no_user_has(records, member):
     """A name that would not be told from another is refused."""
-    with pytest.raises(BadInput, match="no name of a user"):
+    with pytest.raises(BadInput, match="not a valid name for a user"):
         records.grant(UID, member, POLICY, "operator")
 
 

@@ -128,7 +128,7 @@ def shared_catalog(workspace: Workspace) -> Catalog:
         return Catalog(
             workspace.settings.database("catalog"),
             clock=workspace.clock,
-            graveyard=RemovedObjectLookup(workspace.root, workspace.context.ledger, options),
+            removed_items=RemovedObjectLookup(workspace.root, workspace.context.ledger, options),
             store_options=options,
             rehearsal=workspace.is_rehearsal,
         )

@@ -19,12 +19,12 @@ from ebbtide.targets.s3.rules.document import configuration_hash, configuration_
 
 @dataclass(frozen=True)
 class StoredRules:
-    """What is known of a bucket's configuration without reading it."""
+    """A bucket's configuration without its rules."""
 
     bucket: str
     hash: str
     enabled: bool
-    """Any of its rules is enabled, so the bucket has to be looked at."""
+    """Whether any rule is enabled, so that a run has something to do."""
     updated: datetime
 
 
@@ -37,7 +37,7 @@ class BucketRules:
 
     @repeated
     def put(self, bucket: str, configuration: Configuration) -> None:
-        """Make this the bucket's configuration; nothing of an earlier one stays."""
+        """Replace the bucket's configuration."""
         row = {
             "bucket": bucket_url(bucket),
             "text": configuration_text(configuration),
@@ -49,7 +49,7 @@ class BucketRules:
             upsert(connection, rules, [row], ("bucket",))
 
     def get(self, bucket: str) -> Configuration:
-        """Give the bucket's configuration; S3's 404 where there is none."""
+        """Return the bucket's configuration; raise NotFound (S3's 404) if there is none."""
         url = bucket_url(bucket)
         with self._database.reading() as connection:
             text = connection.execute(select(rules.c.text).where(rules.c.bucket == url)).scalar_one_or_none()
@@ -62,7 +62,7 @@ class BucketRules:
 
     @repeated
     def delete(self, bucket: str) -> None:
-        """Forget the bucket's configuration; it is fine if there is none."""
+        """Delete the bucket's configuration, if there is one."""
         with self._database.writing() as connection:
             connection.execute(delete(rules).where(rules.c.bucket == bucket_url(bucket)))
 
@@ -75,7 +75,7 @@ class BucketRules:
         return [StoredRules(row.bucket, row.hash, row.enabled, from_micros(row.updated)) for row in rows]
 
     def with_enabled_rules(self) -> list[str]:
-        """List the buckets that a run has to look at: those with an enabled rule."""
+        """List the buckets with an enabled rule."""
         query = select(rules.c.bucket).where(rules.c.enabled).order_by(rules.c.bucket)
         with self._database.reading() as connection:
             return list(connection.execute(query).scalars())

@@ -38,7 +38,7 @@ class CatalogBase:
         url: str,
         *,
         clock: Clock = system_clock,
-        graveyard: RemovedItems | None = None,
+        removed_items: RemovedItems | None = None,
         store_options: Mapping[str, str] | None = None,
         range_keys: int = RANGE_KEYS,
         partition_objects: int = 50_000,
@@ -56,7 +56,7 @@ class CatalogBase:
         self.rehearsal = rehearsal
         """Whether it belongs to a rehearsal root, whose clock can be advanced."""
         self._clock = clock
-        self._graveyard = graveyard
+        self._removed_items = removed_items
         self._store_options = dict(store_options or {})
         self._range_keys = range_keys
         self._token_life = token_life
@@ -75,7 +75,7 @@ class CatalogBase:
 
     @property
     def token_life(self) -> timedelta:
-        """How long a physical address may be uploaded to and linked."""
+        """How long a client may upload to a physical address and link it."""
         return self._token_life
 
     def repository(self, name: str) -> Repository:
@@ -104,7 +104,7 @@ class CatalogBase:
         return CommittedContent(self._store_at(namespace))
 
     def _until_landed(self, branch: str, attempt: Callable[[], _Landed | None]) -> _Landed:
-        """Repeat what was prepared outside the lock until it lands on the head it was prepared for."""
+        """Repeat a change that is prepared outside the lock until it lands on an unmoved head."""
         for _ in range(_ATTEMPTS):
             landed = attempt()
             if landed is not None:

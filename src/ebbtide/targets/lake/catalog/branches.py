@@ -17,7 +17,7 @@ from ebbtide.targets.lake.catalog.refs import WriteTransaction, add_branch, chec
 
 
 class TracedChanges(Ownership):
-    """Transactions whose loss is noticed."""
+    """Transactions that leave a trace in the namespace, so that their loss is noticed."""
 
     @contextmanager
     def _traced(
@@ -54,7 +54,7 @@ class Branches(TracedChanges):
     """Creating, listing and deleting branches and tags."""
 
     def create_branch(self, repo: str, name: str, source: str) -> str:
-        """Make a branch at the commit that source means (nothing staged comes along); give its head."""
+        """Create a branch at a commit, without what is staged on the source; return its head."""
         check_ref_name(name, "branch")
         with self._referring(repo) as writing:
             check_name_free(writing, name)
@@ -63,7 +63,7 @@ class Branches(TracedChanges):
         return head
 
     def delete_branch(self, repo: str, name: str) -> None:
-        """Delete a branch with all that is staged on it, but never the default branch."""
+        """Delete a branch with everything staged on it; the default branch is refused."""
         with self._writing(repo) as writing:
             found = refs.branch(writing.connection, writing.repository, name)
             if name == writing.repository.default_branch:
@@ -77,17 +77,17 @@ class Branches(TracedChanges):
             writing.connection.execute(delete(_branches).where(_branches.c.id == found.id))
 
     def branches(self, repo: str) -> dict[str, str]:
-        """Give the branches' heads, by name."""
+        """Return the head commit of each branch, by name."""
         with self._reading(repo) as (connection, found):
             return refs.heads(connection, found)
 
     def branch_ids(self, repo: str) -> dict[str, str]:
-        """Give the branches' ids, by name: each names the folder that the branch's objects lie in."""
+        """Return the id of each branch, by name; the folder of the branch's objects is named after it."""
         with self._reading(repo) as (connection, found):
             return refs.branch_ids(connection, found)
 
     def create_tag(self, repo: str, name: str, source: str) -> str:
-        """Name a commit for good; give its id."""
+        """Create a tag; return the id of its commit."""
         check_ref_name(name, "tag")
         with self._traced(repo, self._referring(repo)) as writing:
             check_name_free(writing, name)
@@ -104,6 +104,6 @@ class Branches(TracedChanges):
                 raise NotFound(f"repository {repo!r} has no tag {name!r}", fix="list its tags")
 
     def tags(self, repo: str) -> dict[str, str]:
-        """Give the tags' commit ids, by name."""
+        """Return the commit id of each tag, by name."""
         with self._reading(repo) as (connection, found):
             return refs.tags(connection, found)

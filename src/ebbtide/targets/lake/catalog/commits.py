@@ -37,10 +37,10 @@ from ebbtide.targets.lake.catalog.refs import Branch, WriteTransaction
 from ebbtide.targets.repository.model import COMMITTED, METADATA, Commit, DeletedRepository, RangeInfo
 
 Neighbour = Repository | DeletedRepository
-"""Whoever may delete what lies in a namespace: a repository, or what is left of one."""
+"""The owner of a namespace: a repository, or a deleted one."""
 
 _PLAIN = r"^[A-Za-z0-9_=-][A-Za-z0-9_=.-]*(/[A-Za-z0-9_=-][A-Za-z0-9_=.-]*)*$"
-"""Relative addresses of this form are canonical as they are; only others are looked at one by one."""
+"""Relative addresses of this form are canonical; only others are checked one by one."""
 
 
 def checked_entries(tables: Iterable[Table], namespace: str, others: Sequence[Neighbour]) -> Iterator[Table]:
@@ -70,14 +70,14 @@ def checked_entries(tables: Iterable[Table], namespace: str, others: Sequence[Ne
 
 
 class OwnAddresses:
-    """Watches a stream of entries for addresses that the catalog itself gave out."""
+    """Detects addresses in a stream of entries that the catalog itself gave out."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
         self.seen = False
 
     def watched(self, tables: Iterable[Table]) -> Iterator[Table]:
-        """Pass tables on, and see whether they have such an address."""
+        """Pass tables on, and record whether they have such an address."""
         for table in tables:
             found = pc.starts_with(table.column("address"), self._prefix)
             self.seen = self.seen or bool(pc.any(found).as_py())
@@ -85,7 +85,7 @@ class OwnAddresses:
 
 
 def check_foreign(address: str, others: Sequence[Neighbour]) -> None:
-    """Refuse an address inside another repository's namespace: its runs do not know who else needs it."""
+    """Refuse an address inside another repository's namespace: runs there do not see this reference."""
     for other in others if is_full(address) else ():
         if encloses(other.namespace, address):
             kind = "deleted repository" if isinstance(other, DeletedRepository) else "repository"
@@ -97,7 +97,7 @@ def check_foreign(address: str, others: Sequence[Neighbour]) -> None:
 
 
 def _entries(table: Table) -> Table:
-    """Take the columns of an entry, in their types, without nulls."""
+    """Select the columns of an entry, with their types, without nulls."""
     try:
         return table.select(ENTRIES.names).cast(ENTRIES)
     except (KeyError, ValueError, TypeError, pa.ArrowException) as wrong:
@@ -109,7 +109,7 @@ def _entries(table: Table) -> Table:
 
 
 def _check_keys(keys: pa.Array) -> None:
-    """Refuse keys that staging would refuse too."""
+    """Refuse keys that staging refuses."""
     lengths = pc.binary_length(keys)
     bad = pc.or_(pc.equal(lengths, 0), pc.greater(lengths, MAX_KEY_BYTES))
     if pc.any(pc.or_(bad, pc.match_substring(keys, "\0"))).as_py():
@@ -121,7 +121,7 @@ def _check_keys(keys: pa.Array) -> None:
 
 
 def _check_addresses(addresses: pa.ChunkedArray, namespace: str, others: Sequence[Neighbour]) -> None:
-    """Refuse an address that a listing would spell in another way, of another repository, or of metadata."""
+    """Refuse addresses that are not canonical, belong to another repository, or name metadata."""
     for address in addresses.filter(pc.starts_with(addresses, METADATA)).slice(0, 1).to_pylist():
         raise BadInput(
             f"the imported address {address!r} lies below {METADATA}",
@@ -146,7 +146,7 @@ def _check_addresses(addresses: pa.ChunkedArray, namespace: str, others: Sequenc
 
 
 class CommitMessage(NamedTuple):
-    """What a person says about a commit."""
+    """The message, committer and metadata of a commit."""
 
     message: str
     committer: str = ""
@@ -154,7 +154,7 @@ class CommitMessage(NamedTuple):
 
 
 class Commits(FencedCatalog):
-    """Making commits and moving heads."""
+    """Commits of staged entries, imports, and resets."""
 
     def commit(
         self,
@@ -166,7 +166,7 @@ class Commits(FencedCatalog):
         *,
         allow_empty: bool = False,
     ) -> Commit:
-        """Turn all that is staged on a branch into its next commit; one that changes nothing is refused."""
+        """Commit everything staged on a branch; refuse a commit that changes nothing."""
         history.check_words(message, committer, metadata)
         words = CommitMessage(message, committer, metadata)
         return self._until_landed(
@@ -185,7 +185,7 @@ class Commits(FencedCatalog):
         created: datetime | None = None,
     ) -> Commit:
         """
-        Commit entries that are given as Arrow tables on top of a branch, without staging them.
+        Commit entries from Arrow tables on top of a branch, without staging them.
 
         The columns are those of `ranges.ENTRIES`; keys ascend over all tables and addresses are canonical.
         What is staged on the branch stays staged. This is the way to bring in millions of entries; addresses
@@ -223,7 +223,7 @@ class Commits(FencedCatalog):
         """
         Drop what is staged (under a prefix), or with `to` also move the head, as `git reset --hard` does.
 
-        Gives the number of staged rows that it dropped.
+        Return the number of staged rows that were dropped.
         """
         if prefix is not None and to is not None:
             raise Refused("a reset takes a prefix or a ref, not both", fix="leave one of them out")
@@ -237,7 +237,7 @@ class Commits(FencedCatalog):
     def _commit_once(
         self, repo: str, branch: str, words: CommitMessage, *, allow_empty: bool
     ) -> Commit | None:
-        """Seal, write ranges, land; None if the branch moved in between."""
+        """Seal, write ranges and land; return None if the branch moved in between."""
         with self._writing(repo) as writing:
             found = writing.repository
             target = refs.branch(writing.connection, found, branch)
@@ -272,7 +272,7 @@ class Commits(FencedCatalog):
         created: datetime | None = None,
         kind: Provenance = Provenance.OWN,
     ) -> Commit:
-        """Note and write the metarange and put the commit together; nothing refers to it yet."""
+        """Note and write the metarange, and return a commit that nothing refers to yet."""
 
         def note(metarange_id: str) -> None:
             with self._database.writing() as connection:
@@ -284,7 +284,7 @@ class Commits(FencedCatalog):
 
 
 def land(writing: WriteTransaction, prepared_for: Branch, commit: Commit) -> bool:
-    """Record a commit and move the head to it, if the branch is still as it was when this was prepared."""
+    """Record a commit and move the head to it, unless the branch has changed since this was prepared."""
     found = refs.branch(writing.connection, writing.repository, prepared_for.name)
     now, then = (found.id, found.head, found.epoch), prepared_for
     if now != (then.id, then.head, then.epoch):
@@ -302,7 +302,7 @@ def _set_head(writing: WriteTransaction, branch: Branch, head: str) -> None:
 
 
 def _nothing_to_commit(branch: str) -> Refused:
-    """Say why there is no commit."""
+    """Return the error for a commit without changes."""
     return Refused(
         f"there is nothing to commit on branch {branch!r}",
         why="nothing is staged there that differs from its head",

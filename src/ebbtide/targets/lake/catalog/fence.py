@@ -28,20 +28,20 @@ _fences = schema.gates
 
 @dataclass(frozen=True)
 class Fence:
-    """Who closed a gate, and when. The holder is a run's number, or RUN@MARK if numbers are not unique."""
+    """The holder of a closed fence, and since when: a run's number, or RUN@MARK if numbers are not unique."""
 
     holder: str
     since: datetime
 
 
 def find_fence(connection: Connection, repo: Repository) -> Fence | None:
-    """Look at the gate: None means that it is open."""
+    """Return the closed fence, or None if it is open."""
     row = connection.execute(select(_fences).where(_fences.c.repo_uid == repo.uid)).first()
     return None if row is None else Fence(row.holder, from_micros(row.since))
 
 
 def close_fence(connection: Connection, repo: Repository, holder: str, now: datetime) -> None:
-    """Close the gate for this holder, under the repository's lock; Busy if it is another's."""
+    """Close the fence for this holder, under the repository's lock; raise Busy if another holds it."""
     found = find_fence(connection, repo)
     if found is None:
         row = {"repo_uid": repo.uid, "holder": holder, "since": to_micros(now)}
@@ -51,19 +51,19 @@ def close_fence(connection: Connection, repo: Repository, holder: str, now: date
 
 
 def open_fence(connection: Connection, repo: Repository, holder: str) -> None:
-    """Open the gate if this holder has it."""
+    """Open the fence if this holder closed it."""
     mine = (_fences.c.repo_uid == repo.uid, _fences.c.holder == holder)
     connection.execute(delete(_fences).where(*mine))
 
 
-_DANGLING = "what came to refer to one of them now could end up without its object"
+_DANGLING = "a new reference to one of them could end up without its object"
 
 
-def busy(repo: str, gate: Fence, why: str = _DANGLING) -> Busy:
-    """Say who is in the way, and what to do if that run is no more."""
-    run = gate.holder.partition("@")[0]
+def busy(repo: str, fence: Fence, why: str = _DANGLING) -> Busy:
+    """Return the error that names the run in the way, and what to do if it was interrupted."""
+    run = fence.holder.partition("@")[0]
     return Busy(
-        f"run {run} is deleting objects of {repo!r} right now, since {format_second(gate.since)}",
+        f"run {run} is deleting objects of {repo!r} right now, since {format_second(fence.since)}",
         why=why,
         fix=f"try again in a moment; if run {run} was interrupted, finish it with 'ebb apply {run}'",
     )
@@ -71,9 +71,9 @@ def busy(repo: str, gate: Fence, why: str = _DANGLING) -> Busy:
 
 class FencedCatalog(CatalogBase):
     """
-    What a run needs to delete safely.
+    The fence of each repository, for runs that delete objects.
 
-    While the gate is closed nobody can make a new reference to an object that is there already: `copy` and
+        While the fence is closed, no new reference to an existing object can be made: `copy` and
     `move` on a branch, `link_physical_address`, `create_branch`, `create_tag`, `merge`, `revert`, `reset` to
     a ref and `import_entries` wait for it. Uploads, commits and deletes do not; the repository itself is not
     deleted.
@@ -81,10 +81,10 @@ class FencedCatalog(CatalogBase):
 
     def close_gate(self, repo: str, holder: str) -> int:
         """
-        Close the gate and give the change counter of that moment, which closing does not raise.
+        Close the fence and return the change counter of that moment, which closing does not raise.
 
         When this returns, all references that were made before are visible, and no other can be made until
-        the gate is opened. For the holder that has it closed already this is no change; for another, Busy.
+        the fence is opened. If this holder has closed it already, nothing changes; another one gets Busy.
         """
         with self._database.writing() as connection:
             found, sequence = refs.hold_repository(connection, repo)
@@ -92,13 +92,13 @@ class FencedCatalog(CatalogBase):
         return sequence
 
     def open_gate(self, repo: str, holder: str) -> None:
-        """Open the gate if this holder closed it; another's stays as it is."""
+        """Open the fence if this holder closed it; do nothing if another did."""
         with self._database.writing() as connection:
             found, _ = refs.hold_repository(connection, repo)
             open_fence(connection, found, holder)
 
     def gate(self, repo: str) -> str | None:
-        """Say who keeps the gate closed; None if it is open."""
+        """Return the holder of the closed fence; None if it is open."""
         with self._reading(repo) as (connection, found):
             closed = find_fence(connection, found)
         return None if closed is None else closed.holder

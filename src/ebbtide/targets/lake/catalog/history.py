@@ -21,7 +21,7 @@ _commits = schema.commits
 
 
 def identified(commit: Commit) -> Commit:
-    """Give a commit its id: the hash of everything it says, so the same commit has the same id."""
+    """Return a commit with its id, a hash of all its values: equal commits have equal ids."""
     said = [
         list(commit.parents),
         commit.metarange_id,
@@ -35,7 +35,7 @@ def identified(commit: Commit) -> Commit:
 
 
 def check_words(message: str, committer: str, metadata: Mapping[str, str] | None) -> None:
-    """Let through only what both databases and JSON hold unchanged."""
+    """Refuse text that a database or JSON would not keep unchanged."""
     given = dict(metadata or {})
     for word in (message, committer, *given.keys(), *given.values()):
         if not isinstance(word, str) or "\0" in word or not _encodable(word):
@@ -47,7 +47,7 @@ def check_words(message: str, committer: str, metadata: Mapping[str, str] | None
 
 
 def _encodable(word: str) -> bool:
-    """Tell whether text has a UTF-8 form."""
+    """Return True if text can be encoded in UTF-8."""
     try:
         word.encode()
     except UnicodeEncodeError:
@@ -56,7 +56,7 @@ def _encodable(word: str) -> bool:
 
 
 def add(connection: Connection, repo: Repository, commit: Commit) -> None:
-    """Record a commit; one that is already there is the same one."""
+    """Record a commit, unless it is recorded already."""
     parents = (_commits.c.repo_uid == repo.uid, _commits.c.id.in_(commit.parents))
     generations = connection.execute(select(_commits.c.generation).where(*parents)).scalars()
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
@@ -80,14 +80,14 @@ def add(connection: Connection, repo: Repository, commit: Commit) -> None:
 
 
 def all_commits(connection: Connection, repo: Repository) -> dict[str, Commit]:
-    """Read every commit of the repository, also those that no branch or tag reaches."""
+    """Return all commits of the repository, including those that no branch or tag reaches."""
     statement = select(_commits).where(_commits.c.repo_uid == repo.uid)
     rows = connection.execute(statement.order_by(_commits.c.generation, _commits.c.id))
     return {row.id: refs.to_commit(row) for row in rows}
 
 
 def walk(connection: Connection, repo: Repository, start: str) -> Iterator[Commit]:
-    """Give a commit and all its ancestors, each before its parents, the newest first."""
+    """Yield a commit and all its ancestors, newest first, each before its parents."""
     known = all_commits(connection, repo)
     order = {commit_id: place for place, commit_id in enumerate(known)}
     # all_commits is sorted by generation, and a parent's generation is smaller than its child's.
@@ -104,7 +104,7 @@ def walk(connection: Connection, repo: Repository, start: str) -> Iterator[Commi
 
 
 def merge_base(connection: Connection, repo: Repository, left: str, right: str) -> str | None:
-    """Give the youngest common ancestor; no other common ancestor descends from it."""
+    """Return the youngest common ancestor of two commits; no other common ancestor descends from it."""
     columns = (_commits.c.id, _commits.c.parents, _commits.c.generation)
     rows = connection.execute(select(*columns).where(_commits.c.repo_uid == repo.uid)).all()
     parents = {row.id: json.loads(row.parents) for row in rows}
@@ -114,7 +114,7 @@ def merge_base(connection: Connection, repo: Repository, left: str, right: str) 
 
 
 def _ancestors(parents: Mapping[str, list[str]], start: str) -> set[str]:
-    """Collect a commit and all that lies behind it."""
+    """Return a commit and all its ancestors."""
     seen, waiting = {start}, [start]
     while waiting:
         for parent in parents[waiting.pop()]:

@@ -47,7 +47,7 @@ from ebbtide.targets.repository.model import COMMITTED, METADATA, Commit, Reposi
 
 _notes = schema.metaranges
 IMPORT_LIFE = timedelta(days=1)
-"""For how long an import counts as under way; as long as the grace period protects what it brings in."""
+"""How long an import counts as under way; the grace period protects its objects as long."""
 
 
 class Provenance(StrEnum):
@@ -63,7 +63,7 @@ class Provenance(StrEnum):
 def note_metarange(
     connection: Connection, repo_uid: str, metarange_id: str, kind: Provenance, now: datetime, by: str = ""
 ) -> None:
-    """Note a metarange; a note that is there stays, but for one of an import, which counts anew."""
+    """Note a metarange; an existing note stays, unless it is about an import, whose time starts again."""
     dialect: Any = postgresql if connection.dialect.name == "postgresql" else sqlite
     said = {"kind": str(kind), "noted": to_micros(now), "noted_by": by}
     row = dialect.insert(_notes).values(repo_uid=repo_uid, metarange_id=metarange_id, **said)
@@ -74,13 +74,13 @@ def note_metarange(
 
 
 def settle_metarange(connection: Connection, repo_uid: str, metarange_id: str) -> None:
-    """Drop the note of a metarange whose commit lands, in the same transaction."""
+    """Remove the note of a metarange, in the transaction that lands its commit."""
     mine = (_notes.c.repo_uid == repo_uid, _notes.c.metarange_id == metarange_id)
     connection.execute(delete(_notes).where(*mine))
 
 
 def known_metaranges(connection: Connection, repo_uid: str, now: datetime) -> set[str]:
-    """Give the metaranges that a commit names or a note explains."""
+    """Return the metaranges that a commit names or a note explains."""
     commits = select(schema.commits.c.metarange_id).where(schema.commits.c.repo_uid == repo_uid)
     lasting = (_notes.c.kind != str(Provenance.IMPORT)) | (_notes.c.noted > to_micros(now - IMPORT_LIFE))
     noted = select(_notes.c.metarange_id).where(_notes.c.repo_uid == repo_uid, lasting)
@@ -88,13 +88,13 @@ def known_metaranges(connection: Connection, repo_uid: str, now: datetime) -> se
 
 
 def is_separated(connection: Connection, repo_uid: str) -> bool:
-    """Tell whether metaranges need not be looked for among the ranges any more."""
+    """Return True if no unknown metarange can be among the ranges any more."""
     table = schema.separated
     return connection.execute(select(table).where(table.c.repo_uid == repo_uid)).first() is not None
 
 
 def mark_separated(connection: Connection, repo_uid: str) -> None:
-    """Record that no unknown metarange lies among the ranges; those written from now on lie apart."""
+    """Record that no unknown metarange is among the ranges; new metaranges have their own folder."""
     if not is_separated(connection, repo_uid):
         connection.execute(insert(schema.separated).values(repo_uid=repo_uid))
 
@@ -104,14 +104,14 @@ RECORD = f"{METADATA}ebbtide-history.json"
 FORMAT = 1
 MOST_NAMED = 20
 _MOST_MARKS = 1_000
-"""How many marks a catalog remembers; the namespace has the last, or one shortly before."""
+"""How many marks a catalog keeps; the namespace has the last one, or one shortly before it."""
 _AT_ONCE = 16
 _FILE = re.compile(r"([0-9a-f]{64})\.parquet", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Recovered:
-    """What a recovery made: a branch with a commit for each lost metarange, if there were any."""
+    """The result of a recovery: a branch with a commit for each lost metarange, if there were any."""
 
     branch: str | None
     commits: tuple[Commit, ...] = ()
@@ -119,7 +119,7 @@ class Recovered:
 
 @dataclass(frozen=True)
 class _Record:
-    """How far the last plan has read: the commits that are no other's parent; and the last mark."""
+    """How far the last plan has read: commits without children, and the last mark."""
 
     repository_uid: str
     tips: tuple[str, ...]
@@ -132,10 +132,10 @@ class _Record:
 
 
 class LostHistory(FencedCatalog):
-    """Comparing the namespace with the catalog, and bringing back what the catalog has lost."""
+    """Compares the namespace with the catalog, and recovers commits that the catalog has lost."""
 
     def unknown_metaranges(self, repo: str) -> tuple[str, ...]:
-        """Find the metaranges in the namespace that no commit names and no note of the catalog explains."""
+        """Return the metaranges in the namespace that no commit names and no note explains."""
         found = self.repository(repo)
         store = self._content(found.namespace).store
         # The store is listed before the catalog is read: a note is made before its metarange is written.
@@ -154,7 +154,7 @@ class LostHistory(FencedCatalog):
         return tuple(sorted(unknown))
 
     def check_history(self, repo: str) -> None:
-        """Stop if the namespace or an earlier plan knows of commits that the catalog does not have."""
+        """Stop if the namespace or an earlier plan has commits that the catalog does not have."""
         unknown = self.unknown_metaranges(repo)
         if unknown:
             raise _unknown(self.repository(repo), unknown)
@@ -171,7 +171,7 @@ class LostHistory(FencedCatalog):
             raise _went_back(found, "it has no record of the last plan or the last new tag", ())
 
     def remember_history(self, snapshot: Snapshot) -> None:
-        """Leave in the namespace what a plan has read, so that no later plan may know less."""
+        """Record in the namespace which commits a plan has read, so that a later plan cannot miss them."""
         parents = {parent for commit in snapshot.commits.values() for parent in commit.parents}
         tips = tuple(sorted(set(snapshot.commits) - parents))
         with self._database.writing() as connection:
@@ -181,9 +181,9 @@ class LostHistory(FencedCatalog):
 
     def recover_history(self, repo: str, committer: str = "", branch: str | None = None) -> Recovered:
         """
-        Make a commit for each unknown metarange, the oldest first, on a new branch off the default branch.
+        Commit each unknown metarange, oldest first, on a new branch from the default branch.
 
-        Their messages, authors and branches are lost with the catalog. What they reached is reached again.
+        Messages, committers and branches are lost with the catalog. The objects are referenced again.
         """
         if branch is not None:
             check_ref_name(branch, "branch")
@@ -216,7 +216,7 @@ class LostHistory(FencedCatalog):
         return Recovered(branch, tuple(made))
 
     def forget_history(self, repo: str, metaranges: Collection[str] | None, by: str) -> tuple[str, ...]:
-        """Declare unknown metaranges garbage, or all of them, and record who did so and when."""
+        """Declare unknown metaranges garbage, some or all, and record the user and the time."""
         unknown = self.unknown_metaranges(repo)
         chosen = unknown if metaranges is None else _chosen(unknown, metaranges)
         with self._writing(repo) as writing:
@@ -229,7 +229,7 @@ class LostHistory(FencedCatalog):
         return tuple(chosen)
 
     def _accept(self, repo: str) -> None:
-        """Let the catalog as it is now be what later plans are compared with."""
+        """Accept the catalog as it is: later plans are compared with it."""
         with self._reading(repo) as (connection, found):
             commits = history.all_commits(connection, found)
         parents = {parent for commit in commits.values() for parent in commit.parents}
@@ -247,7 +247,7 @@ class LostHistory(FencedCatalog):
 
         The catalog has the mark already: killed in between, the namespace has an earlier one that the catalog
         knows. The repository is held meanwhile, so the record never goes back behind a change that was
-        traced. A record that shows a loss stays until somebody accepts that.
+        traced. A record that shows a loss stays until a person accepts the loss.
         """
         store = self._content(repository.namespace).store
         with self._database.writing() as connection, suppress(NotFound):
@@ -268,18 +268,18 @@ class LostHistory(FencedCatalog):
 
 
 def forget_record(store: Store) -> None:
-    """Remove the record of a namespace that has another owner from now on."""
+    """Remove the record of a namespace that gets another owner."""
     store.delete([DeleteRequest(RECORD)])
 
 
 def _listed(store: Store, folder: str) -> set[str]:
-    """Name the files of a metadata folder; others that somebody put there are no metadata."""
+    """Return the names of metadata files in a folder; ignore files with other names."""
     names = (_FILE.fullmatch(name) for name in store.children(f"{folder}/"))
     return {name[1] for name in names if name}
 
 
 def _metaranges_among(content: CommittedContent, files: set[str], known: Iterable[str]) -> set[str]:
-    """Find the metaranges among files that no known metarange explains; an earlier Ebbtide put them there."""
+    """Find metaranges among the ranges, where earlier versions of Ebbtide wrote them."""
     known = set(known)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         ranges = {info.id for found in pool.map(content.ranges, known) for info in found}
@@ -289,7 +289,7 @@ def _metaranges_among(content: CommittedContent, files: set[str], known: Iterabl
 
 
 def _missing(connection: Connection, repository: Repository, commits: Sequence[str]) -> list[str]:
-    """Give those of some commits that the catalog does not have."""
+    """Return the commits that the catalog does not have."""
     table, found = schema.commits, set[str]()
     for part in reclaim_queue.chunks(commits):
         mine = (table.c.repo_uid == repository.uid, table.c.id.in_(part))
@@ -304,13 +304,13 @@ def _has_mark(connection: Connection, repository: RepositoryInfo, mark: str) -> 
 
 
 def add_mark(connection: Connection, repository: RepositoryInfo, now: datetime) -> None:
-    """Put a new mark into the catalog, and forget the oldest ones; the caller holds the repository."""
+    """Add a new mark to the catalog and remove the oldest; the caller holds the repository's lock."""
     table = schema.readings
     mine = table.c.repo_uid == repository.uid
     newest = select(table.c.mark).where(mine).order_by(table.c.made.desc()).limit(_MOST_MARKS)
     connection.execute(delete(table).where(mine, table.c.mark.not_in(newest)))
     last = connection.execute(select(func.max(table.c.made)).where(mine)).scalar() or 0
-    # Clocks stand still or go back; the order of marks does not.
+    # Clocks can stand still or go back; the order of marks must not.
     row = {"repo_uid": repository.uid, "mark": uuid.uuid4().hex, "made": max(to_micros(now), last + 1)}
     connection.execute(insert(table).values(row))
 
@@ -322,7 +322,7 @@ def _last_mark(connection: Connection, repository: RepositoryInfo) -> str:
 
 
 def _read_record(store: Store, repository: RepositoryInfo) -> _Record | None:
-    """Read what the last plan left; None if there is none, or it is about another repository."""
+    """Read the record of the last plan; None if there is none, or it is about another repository."""
     try:
         data = store.read(RECORD)
     except NotFound:
@@ -344,7 +344,7 @@ def _read_record(store: Store, repository: RepositoryInfo) -> _Record | None:
 
 
 def _written(store: Store, metarange_id: str) -> datetime:
-    """Tell when a metarange was written."""
+    """Return when a metarange was written."""
     for folder in (METARANGES, COMMITTED):
         try:
             return store.stat(metadata_key(folder, metarange_id)).last_modified
@@ -354,7 +354,7 @@ def _written(store: Store, metarange_id: str) -> datetime:
 
 
 def _check_ranges(content: CommittedContent, metaranges: Sequence[str]) -> None:
-    """Make sure that every range of these metaranges is in the store."""
+    """Stop unless every range of these metaranges is in the store."""
     ranges = {info.id for one in metaranges for info in content.ranges(one)}
 
     def missing(range_id: str) -> bool:
@@ -376,7 +376,7 @@ def _check_ranges(content: CommittedContent, metaranges: Sequence[str]) -> None:
 
 
 def _chosen(unknown: Sequence[str], wanted: Collection[str]) -> list[str]:
-    """Find the unknown metaranges that are meant, by their ids or the beginnings of these."""
+    """Find unknown metaranges by their ids or prefixes of them."""
     found = []
     for text in wanted:
         meant = [one for one in unknown if text and one.startswith(text)]
@@ -391,7 +391,7 @@ def _chosen(unknown: Sequence[str], wanted: Collection[str]) -> list[str]:
 
 
 def _free_name(branches: Collection[str], now: datetime) -> str:
-    """Name the branch of a recovery by its moment."""
+    """Return a free name for the branch of a recovery, made from the time."""
     stem = f"recovered-{now:%Y%m%dT%H%M%S}"
     names = (stem if not number else f"{stem}-{number}" for number in range(len(branches) + 1))
     return next(name for name in names if name not in branches)

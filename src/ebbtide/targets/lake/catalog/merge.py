@@ -25,13 +25,13 @@ _CONTENT = [name for name in ENTRIES.names if name != "key"]
 DIFFERENCES = pa.schema(
     list(CHANGES) + [ENTRIES.field(n).with_name(f"was_{n}").with_nullable(True) for n in _CONTENT]
 )
-"""Changes that also remember what was there before (null: nothing)."""
+"""Changes with the previous content (null if there was none)."""
 
 SHOWN_CONFLICTS = 10
 
 
 def differences(store: Store, left: Iterable[Segment], right: Iterable[Segment]) -> Iterator[Table]:
-    """Stream the changes that turn left into right, in key order; ranges they share are not decoded."""
+    """Yield the changes that turn left into right, in key order; shared ranges are not decoded."""
     pairs = windows(Cursor(store, left, ENTRIES), Cursor(store, right, ENTRIES))
     for before, after in pairs:
         page = _differences_page(before, after)
@@ -43,9 +43,9 @@ def three_way(
     store: Store, base: list[RangeInfo], source: list[RangeInfo], target: list[RangeInfo]
 ) -> Iterator[Table]:
     """
-    Stream the changes that source made since base and that target lacks; Refused on a conflict.
+    Yield the changes that source made since base and that target lacks; refuse conflicts.
 
-    A key that both sides changed is a conflict unless both made it the same content.
+    A key that both sides changed is a conflict, unless both have the same content.
     """
     theirs = Cursor(store, differences(store, base, source), DIFFERENCES)
     ours = Cursor(store, differences(store, base, target), DIFFERENCES)
@@ -64,7 +64,7 @@ def three_way(
 
 
 def _refuse_conflicts(conflicts: list[str]) -> None:
-    """Name the first conflicts."""
+    """Raise the error that names the first conflicts."""
     shown = ", ".join(repr(key) for key in conflicts[:SHOWN_CONFLICTS])
     more = " and maybe more" if len(conflicts) >= SHOWN_CONFLICTS else ""
     raise Refused(
@@ -91,7 +91,7 @@ def _differences_page(before: Table, after: Table) -> Table:
 
 
 def _joined(before: Table, after: Table) -> Table:
-    """Put both sides into one row; a side that is None gives nulls."""
+    """Combine both sides in one row; a side that is None gives nulls."""
     rows = before if after is None else after
     columns = {"key": rows.column("key"), "tombstone": pa.repeat(after is None, rows.num_rows)}
     for name in _CONTENT:
@@ -102,7 +102,7 @@ def _joined(before: Table, after: Table) -> Table:
 
 
 def _differ(left: Table, right: Table, names: list[str]) -> Any:
-    """Compare aligned changes; a null (a tombstone's content) differs from nothing."""
+    """Mark rows of aligned changes that differ; a null (the content of a tombstone) equals anything."""
     content = pc.fill_null(_any_differs(left, right, names), False)
     return pc.or_(content, pc.not_equal(left.column("tombstone"), right.column("tombstone")))
 
@@ -117,7 +117,7 @@ def _any_differs(left: Table, right: Table, names: list[str]) -> Any:
 
 @dataclass(frozen=True)
 class _Merge:
-    """Changes from `base` to `source`, to be laid over the head of `target`."""
+    """Changes from `base` to `source`, to be applied to the head of `target`."""
 
     repo: Repository
     target: Branch
@@ -128,7 +128,7 @@ class _Merge:
 
 
 class Merges(Commits):
-    """Three-way merges. As in lakeFS, a branch with staged changes is refused: commit or reset it first."""
+    """Three-way merges. As in lakeFS, a branch with staged changes is refused: commit or reset them first."""
 
     def merge(
         self,
@@ -140,9 +140,9 @@ class Merges(Commits):
         metadata: Mapping[str, str] | None = None,
     ) -> Commit:
         """
-        Bring a branch all changes that source's commits made since the two last agreed.
+        Merge the changes that the source made since the common ancestor into a branch.
 
-        Always makes a commit with two parents, first the branch, then the source. What is staged on the
+        This always makes a commit with two parents, first the branch, then the source. What is staged on the
         source is not merged. Conflicts, and a source that brings nothing new, are refused.
         """
         words = CommitMessage(message or f"Merge {source_ref!r} into {into_branch!r}", committer, metadata)
@@ -162,7 +162,7 @@ class Merges(Commits):
         *,
         parent: int | None = None,
     ) -> Commit:
-        """Undo one commit's changes by a new commit; of a merge say which parent (1, 2) to go back to."""
+        """Undo a commit by a new commit; for a merge, `parent` (1 or 2) says which side to go back to."""
         words = CommitMessage(message or f"Revert {ref!r}", committer)
         history.check_words(*words)
         return self._until_landed(
@@ -171,7 +171,7 @@ class Merges(Commits):
         )
 
     def _plan_merge(self, repo: str, source_ref: str, into_branch: str) -> _Merge:
-        """Find the two sides and where they last agreed."""
+        """Find the two sides and their common ancestor."""
         with self._reading(repo) as (connection, found):
             target, head = _clean_branch(connection, found, into_branch)
             source = refs.resolve(connection, found, source_ref).commit
@@ -188,7 +188,7 @@ class Merges(Commits):
         return _Merge(found, target, head, common, source, (head.id, source.id))
 
     def _plan_revert(self, repo: str, branch: str, ref: str, parent: int | None) -> _Merge:
-        """Turn the undoing of a commit into a merge: from that commit to its parent."""
+        """Express a revert as a merge of the changes from a commit to its parent."""
         with self._reading(repo) as (connection, found):
             target, head = _clean_branch(connection, found, branch)
             undone = refs.resolve(connection, found, ref).commit
@@ -197,7 +197,7 @@ class Merges(Commits):
         return _Merge(found, target, head, undone, before, (head.id,))
 
     def _apply(self, repo: str, plan: _Merge, words: CommitMessage) -> Commit | None:
-        """Write the result and land it; None if the branch moved in between."""
+        """Write the result and land it; return None if the branch moved in between."""
         commit = self._new_commit(plan.repo, self._result(plan), plan.parents, words)
         if len(plan.parents) == 1 and commit.metarange_id == plan.head.metarange_id:
             raise Refused(
@@ -213,7 +213,7 @@ class Merges(Commits):
         return commit
 
     def _result(self, plan: _Merge) -> list[RangeInfo]:
-        """Give the ranges of the merged version."""
+        """Return the ranges of the merged version."""
         content = self._content(plan.repo.namespace)
         base, source, target = (
             content.ranges(commit.metarange_id) for commit in (plan.base, plan.source, plan.head)
@@ -225,14 +225,14 @@ class Merges(Commits):
 
 
 def _clean_branch(connection: Connection, repo: Repository, name: str) -> tuple[Branch, Commit]:
-    """Find a branch that has nothing staged."""
+    """Return a branch and its head; refuse a branch with staged entries."""
     branch = refs.branch(connection, repo, name)
     _refuse_staged(connection, branch)
     return branch, refs.commit(connection, repo, branch.head)
 
 
 def _refuse_staged(connection: Connection, branch: Branch) -> None:
-    """Refuse a branch that has something staged."""
+    """Refuse a branch with staged entries."""
     if not staging.is_empty(connection, branch):
         raise Refused(
             f"branch {branch.name!r} has {staging.count(connection, branch)} staged changes",
@@ -242,7 +242,7 @@ def _refuse_staged(connection: Connection, branch: Branch) -> None:
 
 
 def _parent_number(undone: Commit, ref: str, parent: int | None) -> int:
-    """Say which parent a revert goes back to."""
+    """Return the number of the parent that a revert goes back to."""
     known = len(undone.parents)
     if parent is None and known == 1:
         return 1

@@ -15,12 +15,12 @@ class Repository(RepositoryInfo):
 
     created: datetime
     range_keys: int = 10_000
-    """About how many keys a range holds; fixed for ever, so that content alone decides the ranges."""
+    """About how many keys a range has; it never changes, so that equal content gives equal ranges."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One key's content: where the bytes are and when they were written."""
+    """The content of one key: where its bytes are, and when they were written."""
 
     key: str
     address: str
@@ -32,7 +32,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class PhysicalAddress:
-    """Where a client may write an object by itself, and the token that links it afterwards."""
+    """An address to which a client uploads an object, and the token to link it afterwards."""
 
     address: str
     token: str
@@ -41,7 +41,7 @@ class PhysicalAddress:
 
 @dataclass(frozen=True)
 class Change:
-    """One key's difference between two versions; None on the side that does not have it."""
+    """The difference of one key between two versions; None on a side that does not have it."""
 
     key: str
     before: Entry | None
@@ -49,7 +49,7 @@ class Change:
 
     @property
     def kind(self) -> str:
-        """Say `added`, `removed` or `changed`."""
+        """Return `added`, `removed` or `changed`."""
         if self.before is None:
             return "added"
         return "removed" if self.after is None else "changed"
@@ -57,7 +57,7 @@ class Change:
 
 @dataclass(frozen=True)
 class PolicyVersion:
-    """One text that was a repository's policy, from its moment until the next one's."""
+    """One version of a repository's policy."""
 
     version: int
     text: str
@@ -66,7 +66,7 @@ class PolicyVersion:
 
 
 class RemovedItems(Protocol):
-    """Knows what runs have deleted; the ledger of runs is one."""
+    """Finds removed objects; implemented over the outcomes of runs."""
 
     def lookup(self, repository: str, address: str) -> RemovedObject | None:
-        """Say what became of an address of the repository of this name; None if no run deleted it."""
+        """Return what removed an address of a repository; None if no run did."""

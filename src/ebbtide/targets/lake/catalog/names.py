@@ -17,7 +17,7 @@ MAX_KEY_BYTES = 1024
 
 
 def check_repository_name(name: str) -> str:
-    """Let through lower-case letters, digits, '.', '_' and '-'."""
+    """Return the name; refuse other characters than lower-case letters, digits, '.', '_' and '-'."""
     if not isinstance(name, str) or not _REPOSITORY.fullmatch(name):
         raise BadInput(
             f"{name!r} cannot name a repository",
@@ -29,7 +29,7 @@ def check_repository_name(name: str) -> str:
 
 
 def check_ref_name(name: str, kind: str) -> str:
-    """Let through what cannot be mistaken for another ref: no '~', no commit id, no empty part."""
+    """Return the name; refuse one that looks like another ref: '~', a commit id, an empty part."""
     good = isinstance(name, str) and _REF.fullmatch(name) and not _COMMIT_ID.fullmatch(name)
     if not good or "" in name.split("/") or ".." in name:
         raise BadInput(
@@ -42,7 +42,7 @@ def check_ref_name(name: str, kind: str) -> str:
 
 
 def check_key(key: str) -> str:
-    """Let through any text that both databases and Parquet hold unchanged."""
+    """Return the key; refuse text that a database or Parquet would not keep unchanged."""
     try:
         length = len(key.encode()) if isinstance(key, str) else 0
     except UnicodeEncodeError:
@@ -58,7 +58,7 @@ def check_key(key: str) -> str:
 
 
 def check_entry(entry: Entry) -> Entry:
-    """Let through an entry whose key, size, time and checksum every part of the catalog can hold."""
+    """Return the entry; refuse a key, size, time or checksum that cannot be stored."""
     check_key(entry.key)
     problem = ""
     if not isinstance(entry.size, int) or not 0 <= entry.size < 2**63:
@@ -77,12 +77,12 @@ def check_entry(entry: Entry) -> Entry:
 
 
 def path_safe(name: str, uid: str) -> str:
-    """Turn a branch's name into one path part; the uid keeps two branches of one name apart."""
+    """Make one path component of a branch's name; the uid distinguishes branches of the same name."""
     return f"{_UNSAFE.sub('-', name)[:64].strip('-') or 'branch'}-{uid}"
 
 
 def after_prefix(prefix: str) -> str | None:
-    """Give the smallest text greater than everything that starts with the prefix; None: there is none."""
+    """Return the smallest text after everything that starts with the prefix; None if there is none."""
     for length in range(len(prefix), 0, -1):
         last = ord(prefix[length - 1])
         if last < 0x10FFFF:

@@ -24,10 +24,10 @@ from ebbtide.targets.repository.model import Commit
 
 
 class ObjectReader(FencedCatalog):
-    """Everything that changes nothing. Iterators hold one read transaction until they end or are closed."""
+    """Reads. An iterator keeps one read transaction open until it ends or is closed."""
 
     def ls(self, repo: str, ref: str, prefix: str = "") -> Iterator[Entry]:
-        """Stream the entries of a version in key order; a branch's bare name includes what is staged."""
+        """Yield the entries of a version in key order; the name of a branch includes staged entries."""
         with self._reading(repo) as (connection, found):
             resolved = refs.resolve(connection, found, ref)
             store = self._content(found.namespace).store
@@ -38,13 +38,13 @@ class ObjectReader(FencedCatalog):
                 yield from entries(rows)
 
     def stat(self, repo: str, ref: str, key: str) -> Entry:
-        """Give one key's entry in a version."""
+        """Return the entry of a key in a version."""
         with self._reading(repo) as (connection, found):
             resolved = refs.resolve(connection, found, ref)
             return self._entry(connection, found, resolved, key)
 
     def read(self, repo: str, ref: str, key: str) -> bytes:
-        """Read an object's bytes; one that the store no longer has says who deleted it, and when."""
+        """Read the bytes of an object; if it is gone, the error says which run removed it, and when."""
         entry = self.stat(repo, ref, key)
         found = self.repository(repo)
         with self._explained(found, ref, entry):
@@ -52,16 +52,16 @@ class ObjectReader(FencedCatalog):
             return store.read(store_key)
 
     def log(self, repo: str, ref: str) -> Iterator[Commit]:
-        """Give a commit and all its ancestors, the newest first, each before its parents."""
+        """Yield a commit and all its ancestors, newest first, each before its parents."""
         with self._reading(repo) as (connection, found):
             start = refs.resolve(connection, found, ref).commit.id
             yield from history.walk(connection, found, start)
 
     def diff(self, repo: str, left: str, right: str) -> Iterator[Change]:
         """
-        Stream what turns left into right, in key order; ranges that both share are not read.
+        Yield the changes that turn left into right, in key order; shared ranges are not read.
 
-        A branch's bare name includes what is staged, so ``diff(repo, "main~0", "main")`` is just that.
+        The name of a branch includes staged entries: ``diff(repo, "main~0", "main")`` shows just those.
         """
         with self._reading(repo) as (connection, found):
             one, other = (refs.resolve(connection, found, ref) for ref in (left, right))
@@ -77,7 +77,7 @@ class ObjectReader(FencedCatalog):
     def _segments(
         self, connection: Connection, repo: Repository, resolved: Resolved, prefix: str = ""
     ) -> Iterator[Segment]:
-        """Stream a version, with what is staged laid over it if it is a branch."""
+        """Return the segments of a version, with the staged entries of a branch applied."""
         content = self._content(repo.namespace)
         base = content.ranges(resolved.commit.metarange_id, prefix)
         if resolved.branch is None:
@@ -99,7 +99,7 @@ class ObjectReader(FencedCatalog):
         return found
 
     def _located(self, repo: Repository, address: str) -> tuple[Store, str]:
-        """Give the store and the key in it that a canonical address means."""
+        """Return the store and the key of a canonical address."""
         if is_inside(address):
             return self._content(repo.namespace).store, address
         place = locate(address)
@@ -108,21 +108,21 @@ class ObjectReader(FencedCatalog):
 
     @contextmanager
     def _explained(self, repo: Repository, ref: str, entry: Entry) -> Iterator[None]:
-        """Turn the store's "not found" of a referenced object into what really happened to it."""
+        """Turn "not found" for a referenced object into an error that says what removed it."""
         try:
             yield
         except NotFound as missing:
             with self._database.reading() as connection:
                 reclaim_queue.refuse_fenced(connection, repo.uid, entry.address)
-            burial = self._graveyard.lookup(repo.name, entry.address) if self._graveyard else None
-            if burial is not None:
+            removed = self._removed_items.lookup(repo.name, entry.address) if self._removed_items else None
+            if removed is not None:
                 raise ObjectGone(
-                    burial.address,
-                    since=burial.since,
-                    run_id=burial.run_id,
-                    rules=burial.rules,
-                    restorable=burial.restorable,
-                    until=burial.until,
+                    removed.address,
+                    since=removed.since,
+                    run_id=removed.run_id,
+                    rules=removed.rules,
+                    restorable=removed.restorable,
+                    until=removed.until,
                 ) from missing
             raise LiveObjectMissing(
                 f"the object of {entry.key!r} in {ref!r} of repository {repo.name!r} is missing:"
@@ -134,7 +134,7 @@ class ObjectReader(FencedCatalog):
 
 
 def not_there(repo: Repository, ref: str, key: str) -> NotFound:
-    """Say that a version does not have a key."""
+    """Return the error for a key that a version does not have."""
     return NotFound(
         f"{key!r} is not in {ref!r} of repository {repo.name!r}",
         fix="list the keys there, or look at another version",
@@ -150,7 +150,7 @@ def _changes(page: Table) -> Iterator[Change]:
 
 class Objects(ObjectReader):
     """
-    Changes to keys whose objects are there already.
+    Changes to keys of existing objects.
 
     Each method looks the key up twice: first in a read transaction, which fetches the range that holds it,
     then under the lock, where the answer counts and the range is in memory.
@@ -165,7 +165,7 @@ class Objects(ObjectReader):
         source_ref: str | None = None,
     ) -> Entry:
         """
-        Copy a key: on the same branch the new entry shares the object, from elsewhere the data is copied.
+        Copy a key: on the same branch the entries share the object, from elsewhere the data is copied.
 
         Sharing across branches would make one branch's entry depend on the life of another's object. An
         object outside the namespace belongs to no branch, so it is always shared.
@@ -178,7 +178,7 @@ class Objects(ObjectReader):
         return self._copy_data(repo, branch, source_ref, source_key, target_key)
 
     def move(self, repo: str, branch: str, source_key: str, target_key: str) -> Entry:
-        """Give a key's object another key, in one step."""
+        """Move an object to another key, in one transaction."""
         check_key(target_key)
         self.stat(repo, branch, source_key)
         with self._referring(repo) as writing:
@@ -189,11 +189,11 @@ class Objects(ObjectReader):
             return entry
 
     def delete(self, repo: str, branch: str, key: str) -> None:
-        """Delete a key from a branch; commits that have it keep it."""
+        """Delete a key from a branch; it stays in commits."""
         self.delete_many(repo, branch, [key])
 
     def delete_many(self, repo: str, branch: str, keys: Iterable[str]) -> int:
-        """Delete keys in one transaction, all or none; give how many."""
+        """Delete keys in one transaction, all or none; return how many."""
         wanted = sorted(set(keys))
         with self._reading(repo) as (connection, owner):
             resolved = refs.resolve(connection, owner, branch)
@@ -205,17 +205,17 @@ class Objects(ObjectReader):
         return len(wanted)
 
     def _share(self, writing: WriteTransaction, branch: str, source_key: str, target_key: str) -> Entry:
-        """Stage a second entry for an object of this branch, under the lock; one that is gone is refused."""
+        """Stage a second entry for an object of this branch, under the lock; refuse a missing object."""
         to = refs.resolve(writing.connection, writing.repository, branch)
         if to.branch is None:
-            raise NotFound(f"{branch!r} is no branch", fix="copy on a branch")
+            raise NotFound(f"{branch!r} is not a branch", fix="copy on a branch")
         source = self._entry(writing.connection, writing.repository, to, source_key)
         if is_inside(source.address):
-            # An entry keeps its object from being fenced, so this is a second lock on the same door.
+            # An entry keeps its object from being fenced, so this is a second safeguard.
             reclaim_queue.refuse_fenced(writing.connection, writing.repository.uid, source.address)
             staged = staging.find(writing.connection, to.branch, source_key)
             reclaim_queue.note_sharing(writing, source.address, committed=not staged)
-            # Asked under the lock, with the gate open: now no run can be about to delete it.
+            # Checked under the lock, with the fence open: no run can be about to delete it now.
             with self._explained(writing.repository, branch, source):
                 self._content(writing.repository.namespace).store.stat(source.address)
         entry = replace(source, key=target_key, created=self._clock())
@@ -240,7 +240,7 @@ class Objects(ObjectReader):
 
     def _delete(self, writing: WriteTransaction, branch: Branch, keys: list[str]) -> None:
         """
-        Drop the rows of keys that only the current layer has; anything deeper needs a tombstone on top.
+        Drop rows of keys that only the current layer has; for others, stage a tombstone.
 
         A sealed row must not be dropped: the commit that is reading it would bring the key back for good.
         """

@@ -40,21 +40,21 @@ class Ownership(LostHistory):
 
     @cached_property
     def uid(self) -> str:
-        """The catalog's own uid, given once and kept in its database."""
+        """The uid of the catalog, kept in its database."""
         with self._database.reading() as connection:
             return str(connection.execute(select(schema.identity.c.uid)).scalar_one())
 
     def owner(self, repository: Repository | DeletedRepository) -> Owner:
-        """Say what the marker in a repository's namespace must say."""
+        """Return the owner that the marker in a repository's namespace must name."""
         return Owner(repository.name, repository.uid, self.uid, self._clock(), self.rehearsal)
 
     def check_identity(self, repo: str) -> None:
-        """Stop unless the namespace is this repository's, and the catalog knows all that was committed."""
+        """Stop unless this repository owns the namespace and the catalog knows all its commits."""
         self.check_owner(repo)
         self.check_history(repo)
 
     def check_owner(self, repo: str) -> None:
-        """Stop unless the marker names this repository; write one if there is none and nothing is strange."""
+        """Stop unless the marker names this repository; write a missing one if nothing speaks against it."""
         found = self.repository(repo)
         store = self._content(found.namespace).store
         if self.check_marker(repo) is None:
@@ -62,7 +62,7 @@ class Ownership(LostHistory):
             self._refuse_other(found, claim(store, self.owner(found)))
 
     def check_marker(self, repo: str) -> Owner | None:
-        """Stop if the marker names another owner; give what it says, or None if there is no marker."""
+        """Stop if the marker names another owner; return the owner, or None if there is no marker."""
         found = self.repository(repo)
         marked = read_owner(self._content(found.namespace).store)
         if marked is not None:
@@ -88,7 +88,7 @@ class Ownership(LostHistory):
             )
 
     def adopt(self, repo: str) -> None:
-        """Make this repository the owner of its namespace, whoever the marker names now."""
+        """Make this repository the owner of its namespace, whatever the marker says now."""
         found = self.repository(repo)
         store = self._content(found.namespace).store
         replace_owner(store, self.owner(found))
@@ -109,24 +109,24 @@ class Ownership(LostHistory):
         return None
 
     def release(self, uid: str) -> None:
-        """Remove the marker of a deleted repository of which nothing is left; its namespace is free then."""
+        """Remove the marker of a deleted repository that is collected; its namespace is free then."""
         with self._database.reading() as connection:
             gone = refs.find_deleted(connection, uid)
         remove_owner(self._store_at(gone.namespace), self.owner(gone).identity)
 
     def _claim_new(self, connection: Connection, store: Store, repository: Repository) -> None:
-        """Take a namespace for a new repository, in the transaction that records it."""
+        """Claim a namespace for a new repository, in the transaction that records it."""
         owner = self.owner(repository)
         found = claim(store, owner)
         if found.identity == owner.identity:
             return
         if not self._is_leftover(connection, found) or not _is_unused(store):
             raise _taken(repository.namespace, found)
-        # A creation of this catalog was interrupted: it had no time to put anything there.
+        # The marker is from an interrupted creation by this catalog, which has written nothing else.
         replace_owner(store, owner)
 
     def _check_new(self, connection: Connection, store: Store, namespace: str) -> None:
-        """Refuse a namespace that another lake uses, holds or encloses."""
+        """Refuse a namespace of another lake, inside one, or around one."""
         found = read_owner(store)
         if found is not None and not self._is_leftover(connection, found):
             raise _taken(namespace, found)
@@ -144,7 +144,7 @@ class Ownership(LostHistory):
             raise _taken(namespace, inside[1], f"holds {inside[0]}, which is the namespace of")
 
     def _is_leftover(self, connection: Connection, owner: Owner) -> bool:
-        """Tell whether a marker was left by a creation of this catalog that did not end."""
+        """Return True if a marker is from an interrupted creation by this catalog."""
         gone = {one.uid for one in refs.deleted_repositories(connection)}
         known = refs.find_by_uid(connection, owner.repository_uid) or owner.repository_uid in gone
         return owner.catalog_uid == self.uid and not known
@@ -173,7 +173,7 @@ class Ownership(LostHistory):
             )
 
     def _refuse_other(self, repository: Repository | DeletedRepository, marked: Owner) -> None:
-        """Stop if a marker names somebody else."""
+        """Stop if a marker names another owner."""
         if marked.identity == self.owner(repository).identity:
             return
         option = " --deleted" if isinstance(repository, DeletedRepository) else ""
@@ -188,7 +188,7 @@ class Ownership(LostHistory):
 
 @contextmanager
 def refusing_foreign() -> Iterator[None]:
-    """Refuse a new namespace whose own marker, or one above or below it, cannot be read."""
+    """Refuse a new namespace if its marker, or one above or below it, cannot be read."""
     try:
         yield
     except ForeignNamespace as doubtful:
@@ -196,13 +196,13 @@ def refusing_foreign() -> Iterator[None]:
 
 
 def forget_claim(store: Store, owner: Owner) -> None:
-    """Take back the marker of a creation that failed, as far as the store lets us."""
+    """Remove the marker of a failed creation, if the store allows it."""
     with suppress(EbbtideError):
         remove_owner(store, owner.identity)
 
 
 def _is_unused(store: Store) -> bool:
-    """Tell whether a namespace holds no lake: neither objects of one, nor more than a creation writes."""
+    """Return True if a namespace has no lake: no objects, and no more than a creation writes."""
     try:
         if any(batch.num_rows for batch in store.list(REPOSITORIES)):
             return False

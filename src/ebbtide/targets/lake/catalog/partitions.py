@@ -29,27 +29,27 @@ _OBJECT = r"[0-9a-f]{32}"
 
 
 def repository_path(repo_uid: str) -> str:
-    """Name the folder below which a repository's objects lie."""
+    """Return the folder of a repository's objects."""
     return f"repos/{repo_uid}/"
 
 
 def branch_path(repo_uid: str, branch_id: str) -> str:
-    """Name the folder below which a branch's objects lie."""
+    """Return the folder of a branch's objects."""
     return f"{repository_path(repo_uid)}{BRANCHES}{branch_id}/"
 
 
 def partition_began(name: str) -> datetime | None:
-    """Tell when a partition was begun; None if this is no partition's name."""
+    """Return when a partition was begun; None if this is not the name of a partition."""
     found = _PARTITION.fullmatch(name)
     try:
         return from_micros(_END_OF_TIME - int(found[1])) if found else None
     except OverflowError:
-        # No clock said this: somebody made up the name, and it must not stop whoever lists it.
+        # A made-up name with an impossible time must not stop a listing.
         return _BEGINNING_OF_TIME
 
 
 def object_pattern(repo_uid: str) -> str:
-    """Give the pattern of a repository's data objects: whatever it does not match, no run ever sweeps."""
+    """Return the pattern of a repository's data objects; no run removes anything else."""
     return rf"^{re.escape(repository_path(repo_uid))}{BRANCHES}([^/]+)/({_PARTITION.pattern})/{_OBJECT}$"
 
 
@@ -63,7 +63,7 @@ class _Open:
 
 
 class Partitions:
-    """Hands out addresses, and begins a new partition after so many objects or an hour. Thread-safe."""
+    """Gives out addresses; starts a new partition after a number of objects or an hour. Thread-safe."""
 
     def __init__(self, clock: Clock, objects: int) -> None:
         self._clock = clock
@@ -73,12 +73,12 @@ class Partitions:
         self._lock = threading.Lock()
 
     def address(self, repo_uid: str, branch_id: str) -> str:
-        """Give an address that nobody was given before."""
+        """Return an address that was never given out before."""
         partition = self._partition(branch_id)
         return f"{branch_path(repo_uid, branch_id)}{partition}/{os.urandom(16).hex()}"
 
     def _partition(self, branch_id: str) -> str:
-        """Name the partition for the next object, and count it."""
+        """Return the partition for the next object, and count the object."""
         now = self._clock()
         with self._lock:
             found = self._open.get(branch_id)
@@ -93,5 +93,5 @@ class Partitions:
             return f"{found.rank:0{_DIGITS}d}_{self._instance}"
 
     def _is_full(self, partition: _Open, now: datetime) -> bool:
-        """Tell whether it is time for a new partition."""
+        """Return True if it is time for a new partition."""
         return partition.used >= self._objects or now - partition.opened >= PARTITION_LIFE

@@ -35,7 +35,7 @@ CHANGES = pa.schema(
 
 
 class Cursor:
-    """A place in a stream of segments. A range is decoded only when some of its rows are asked for."""
+    """A position in a stream of segments. A range is decoded only when its rows are needed."""
 
     def __init__(self, store: Store, segments: Iterable[Segment], schema: pa.Schema) -> None:
         self._store = store
@@ -48,7 +48,7 @@ class Cursor:
         self.advance()
 
     def advance(self) -> None:
-        """Leave the current segment behind."""
+        """Go to the next segment."""
         self.range = self._rows = None
         for segment in self._segments:
             if isinstance(segment, RangeInfo):
@@ -60,21 +60,21 @@ class Cursor:
         self.done = True
 
     def pop(self) -> Segment:
-        """Take what is left of the current segment, as a range if it is untouched."""
+        """Take the rest of the current segment, as a range if it is not decoded."""
         segment = self.range or self._rows
         self.advance()
         return segment
 
     def take_to(self, key: str) -> Table:
-        """Take the current segment's rows up to this key, with it."""
+        """Take the current segment's rows up to and including this key."""
         return self._take(key, bisect_right) if not self.done and self.low <= key else self._empty
 
     def take_below(self, key: str) -> Table:
-        """Take the current segment's rows up to this key, without it."""
+        """Take the current segment's rows before this key."""
         return self._take(key, bisect_left) if not self.done and self.low < key else self._empty
 
     def _take(self, key: str, bisect: Callable[..., int]) -> Table:
-        """Cut rows off the current segment, which is decoded for that."""
+        """Decode the current segment if needed, and cut rows off it."""
         if self._rows is None and self.range is not None:
             self._hold(read_range(self._store, COMMITTED, self.range))
         rows = self._rows
@@ -94,7 +94,7 @@ class Cursor:
 
 
 def windows(left: Cursor, right: Cursor) -> Iterator[tuple[Table, Table]]:
-    """Walk two streams together: each pair holds all rows of both in one window of keys."""
+    """Read two streams together: each pair has all rows of both in one window of keys."""
     while not (left.done and right.done):
         if left.range is not None and right.range is not None and left.range.id == right.range.id:
             left.advance()
@@ -105,7 +105,7 @@ def windows(left: Cursor, right: Cursor) -> Iterator[tuple[Table, Table]]:
 
 
 def overlaid(store: Store, base: Iterable[Segment], changes: Iterable[Table]) -> Iterator[Segment]:
-    """Lay changes over a stream; ranges that no change falls into come out as they are."""
+    """Apply changes to a stream; ranges without changes are passed on undecoded."""
     below = Cursor(store, base, ENTRIES)
     above = Cursor(store, changes, CHANGES)
     while not (below.done and above.done):
@@ -121,22 +121,22 @@ def overlaid(store: Store, base: Iterable[Segment], changes: Iterable[Table]) ->
 
 
 def live(changes: Table) -> Table:
-    """Keep what changes set, without what they remove."""
+    """Return the entries that changes set, without tombstones."""
     return changes.filter(pc.invert(changes.column("tombstone"))).select(ENTRIES.names).cast(ENTRIES)
 
 
 def is_in(rows: Table, others: Table) -> Any:
-    """Mark the rows whose key the other table has too."""
+    """Mark the rows whose key is also in the other table."""
     return pc.is_in(rows.column("key"), value_set=others.column("key").combine_chunks())
 
 
 def rows_of(store: Store, segment: Segment) -> Table:
-    """Give a segment's rows, whichever kind it is."""
+    """Return the rows of a segment."""
     return read_range(store, COMMITTED, segment) if isinstance(segment, RangeInfo) else segment
 
 
 def _merged(base: Table, changes: Table) -> Table:
-    """Lay changes over rows of the same window of keys."""
+    """Apply changes to rows of the same window of keys."""
     kept = base.filter(pc.invert(is_in(base, changes)))
     new = live(changes)
     return pa.concat_tables([kept, new]).sort_by("key") if new.num_rows else kept
@@ -146,7 +146,7 @@ RANGE_KEYS = 10_000
 
 
 class RangeWriter:
-    """Cuts a sorted stream of segments into ranges; holds no more than one unfinished range in memory."""
+    """Cuts a sorted stream of segments into ranges, with at most one unfinished range in memory."""
 
     def __init__(self, store: Store, folder: str = COMMITTED, range_keys: int = RANGE_KEYS) -> None:
         self._store, self._folder, self._range_keys = store, folder, range_keys
@@ -155,7 +155,7 @@ class RangeWriter:
         self._unended: RangeInfo | None = None
 
     def add(self, segment: Segment) -> None:
-        """Take the next segment; a range that stands where it would be cut anyway is kept unread."""
+        """Add the next segment; a range with the same ends as the result is kept unread."""
         if not isinstance(segment, RangeInfo):
             self._add_rows(segment)
         elif self._buffer or self._unended is not None:
@@ -167,7 +167,7 @@ class RangeWriter:
             self._unended = segment
 
     def finish(self) -> list[RangeInfo]:
-        """End the last range and give all of them."""
+        """End the last range and return all ranges."""
         if self._unended is not None:
             self._ranges.append(self._unended)
             self._unended = None
@@ -204,7 +204,7 @@ def apply_changes(
     *,
     range_keys: int = RANGE_KEYS,
 ) -> list[RangeInfo]:
-    """Write base with the changes laid over it, as a stream; only ranges that a change touches are read."""
+    """Apply changes to a version and write the new ranges; only ranges with changes are read."""
     writer = RangeWriter(store, COMMITTED, range_keys)
     for segment in overlaid(store, base, changes):
         writer.add(segment)

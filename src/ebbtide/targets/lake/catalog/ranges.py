@@ -45,23 +45,23 @@ RANGES = pa.schema(
 )
 
 METARANGES = f"{METADATA}metaranges"
-"""Metaranges of commits: apart from ranges, so that a listing finds every commit that was ever made."""
+"""Metaranges of commits, in their own folder, so that a listing finds every commit ever made."""
 
 
 def metadata_key(folder: str, content_id: str) -> str:
-    """Name the file of a range or metarange inside the namespace."""
+    """Return the key of a range or metarange."""
     return f"{folder}/{content_id}.parquet"
 
 
 def metarange_key(folder: str, metarange_id: str) -> str:
-    """Name the file of a metarange inside the namespace."""
+    """Return the key of a metarange."""
     return metadata_key(METARANGES if folder == COMMITTED else folder, metarange_id)
 
 
 def write_range(store: Store, folder: str, entries: Table) -> RangeInfo:
     """Write entries, already sorted by key, as one range; the same content gets the same file."""
     keys = entries.column("key")
-    # One chunk a column: Parquet's bytes, and so the range's name, must not tell how the rows were gathered.
+    # One chunk per column: the bytes, and so the name of the range, must depend on the rows alone.
     rows = entries.select(ENTRIES.names).cast(ENTRIES).combine_chunks()
     content_id, data = _encoded(rows)
     _write(store, metadata_key(folder, content_id), data)
@@ -71,7 +71,7 @@ def write_range(store: Store, folder: str, entries: Table) -> RangeInfo:
 def write_metarange(
     store: Store, folder: str, ranges: Sequence[RangeInfo], note: Callable[[str], None] = lambda _id: None
 ) -> str:
-    """Write the list of a commit's ranges, in key order, and give its id; `note` is told it beforehand."""
+    """Write a commit's list of ranges, in key order, and return its id; call `note` with it before."""
     columns = {
         "range_id": [r.id for r in ranges],
         "min_key": [r.min_key for r in ranges],
@@ -90,7 +90,7 @@ def read_range(
     info: RangeInfo,
     columns: Sequence[str] | None = None,
 ) -> Table:
-    """Read a range and check it against its name and against what the metarange says of it."""
+    """Read a range and check it against its name and the metarange."""
     table = _decoded(*_fetched(store, [metadata_key(folder, info.id)]), info.id, ENTRIES, columns)
     if table.num_rows != info.count:
         raise MetadataError(
@@ -114,13 +114,13 @@ def metarange_table(store: Store, folder: str, metarange_id: str) -> Table:
 
 
 def is_metarange(store: Store, folder: str, content_id: str) -> bool:
-    """Tell a metarange from a range by its columns; a file that cannot be read stops the run."""
+    """Return True for a metarange, False for a range; raise an error if the file cannot be read."""
     key, data = _fetched(store, [metadata_key(folder, content_id)])
     return bool(_opened(key, data, content_id).schema_arrow.names == RANGES.names)
 
 
 def _encoded(table: Table) -> tuple[str, bytes]:
-    """Turn a table into a file, named by the hash of its bytes."""
+    """Encode a table; return the hash of its bytes, which is its name, and the bytes."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", row_group_size=131_072)
     data = sink.getvalue().to_pybytes()
@@ -128,7 +128,7 @@ def _encoded(table: Table) -> tuple[str, bytes]:
 
 
 def _write(store: Store, key: str, data: bytes) -> None:
-    """Write a file, unless it is there already."""
+    """Write a file, unless it exists."""
     try:
         known = store.stat(key).size == len(data)
     except NotFound:
@@ -138,7 +138,7 @@ def _write(store: Store, key: str, data: bytes) -> None:
 
 
 def _fetched(store: Store, keys: Sequence[str]) -> tuple[str, bytes]:
-    """Read the first of these files that is there."""
+    """Read the first of these files that exists."""
     for key in keys:
         try:
             return key, store.read(key)
@@ -152,7 +152,7 @@ def _fetched(store: Store, keys: Sequence[str]) -> tuple[str, bytes]:
 
 
 def _opened(key: str, data: bytes, content_id: str) -> Any:
-    """Open a file, and check that it is the one that was written."""
+    """Open a file, and check that its bytes are those that were written."""
     if hashlib.sha256(data).hexdigest() != content_id:
         raise MetadataError(
             f"{key} is damaged: its {len(data)} bytes are not what was written",
@@ -168,7 +168,7 @@ def _opened(key: str, data: bytes, content_id: str) -> Any:
 def _decoded(
     key: str, data: bytes, content_id: str, schema: pa.Schema, columns: Sequence[str] | None
 ) -> Table:
-    """Read a file's table, which must have the columns that it should."""
+    """Read the table of a file, and check its columns."""
     file = _opened(key, data, content_id)
     if file.schema_arrow.names != schema.names:
         raise MetadataError(
@@ -189,7 +189,7 @@ _RANGES = 4
 
 
 class CommittedContent:
-    """One namespace's metaranges and ranges, with the last few kept in memory."""
+    """The metaranges and ranges of a namespace, with the last few in memory."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -197,7 +197,7 @@ class CommittedContent:
         self._range = lru_cache(_RANGES)(self._read_range)
 
     def ranges(self, metarange_id: str, prefix: str = "") -> list[RangeInfo]:
-        """Give a metarange's ranges, in key order; with a prefix only those that can hold such keys."""
+        """Return the ranges of a metarange, in key order; with a prefix, those that may have such keys."""
         found = self._metarange(metarange_id)
         if not prefix:
             return list(found)
@@ -231,7 +231,7 @@ def entries(rows: Table) -> Iterator[Entry]:
 
 
 def optional_entries(rows: Table, before: str = "") -> Iterator[Entry | None]:
-    """Turn rows into entries, None where there is none; the columns' names may have a prefix."""
+    """Turn rows into entries, None for null rows; column names may have a prefix."""
     columns: list[list[Any]] = [rows.column("key").to_pylist()]
     for name in ("address", "created", "size", "checksum"):
         column = rows.column(before + name)

@@ -21,7 +21,7 @@ _ATTEMPTS = 100
 
 @dataclass(frozen=True)
 class ReclaimTarget:
-    """A repository, living or deleted, with a queue of its own."""
+    """A repository with a reclaim queue; it may be deleted."""
 
     name: str
     uid: str
@@ -31,16 +31,16 @@ class ReclaimTarget:
 
 @dataclass(frozen=True)
 class Fenced:
-    """A batch that nobody can refer to any more, and how many addresses turned out to be needed."""
+    """A fenced batch, to which no new reference can be made, and how many addresses are still needed."""
 
     addresses: tuple[str, ...]
     needed: int = 0
     taken_over: int = 0
-    """How many of them another reaper, or an earlier try, had fenced."""
+    """How many of them another reaper or an earlier attempt had fenced."""
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether there was nothing in the queue to look at."""
+        """Return True if nothing in the queue was due."""
         return not self.addresses and not self.needed
 
 
@@ -48,12 +48,12 @@ class ReclaimBatches(CatalogBase):
     """
     The reclaim queue, batch by batch; any number of reapers may work on it at once.
 
-    The lock of a repository is held while a batch is proved to be free and fenced, and while its end is
-    noted, and never while objects are deleted.
+    The lock of a repository is held while a batch is proved unreferenced and fenced, and while its end is
+    recorded, and never while objects are deleted.
     """
 
     def reclaim_target(self, repo: str) -> ReclaimTarget:
-        """Find a repository's queue by its name; of a deleted repository that of the last one."""
+        """Return the queue of a repository, or of the last deleted one of this name."""
         with self._database.reading() as connection:
             gone = refs.last_deleted(connection, repo)
             try:
@@ -65,7 +65,7 @@ class ReclaimBatches(CatalogBase):
         return ReclaimTarget(found.name, found.uid, found.namespace)
 
     def reclaim_targets(self) -> list[ReclaimTarget]:
-        """Give all repositories, by name, then those that were deleted and are not collected yet."""
+        """Return all repositories, by name, then deleted ones that are not collected yet."""
         with self._database.reading() as connection:
             rows = connection.execute(select(schema.repositories).order_by(schema.repositories.c.name))
             return [
@@ -77,30 +77,30 @@ class ReclaimBatches(CatalogBase):
             ]
 
     def reclaim_store(self, target: ReclaimTarget) -> Store:
-        """Open the store that holds a target's objects."""
+        """Open the store of a target."""
         return self._content(target.namespace).store
 
     def reclaim_queue(self, target: ReclaimTarget) -> Iterator[Reclaimable]:
-        """Stream what waits or is fenced, the oldest first, all of one moment."""
+        """Yield waiting and fenced rows, oldest first, as of one moment."""
         with self._database.reading() as connection:
             yield from reclaim_queue.stream_queue(
                 connection, target.uid, QueueState.WAITING, QueueState.FENCED
             )
 
     def reaped(self, target_uid: str) -> Iterator[str]:
-        """Stream the addresses that the reaper has taken, or may take at any moment, for some days back."""
+        """Yield the addresses that the reaper has fenced or deleted in the last days."""
         with self._database.reading() as connection:
             for row in reclaim_queue.stream_queue(connection, target_uid, QueueState.FENCED, QueueState.GONE):
                 yield row.address
 
     def queue_counts(self, target_uid: str) -> dict[str, int]:
-        """Count what waits, is fenced, and is remembered as gone."""
+        """Count waiting, fenced and gone rows."""
         with self._database.reading() as connection:
             found = reclaim_queue.count_states(connection, target_uid)
         return {str(state): found.get(state, 0) for state in QueueState}
 
     def reaped_because(self, target_uid: str, address: str) -> str:
-        """Say when and why the reaper took an object, or nothing if it did not, or long ago."""
+        """Return when and why the reaper took an object; "" if it did not, or long ago."""
         with self._database.reading() as connection:
             row = reclaim_queue.find_queued(connection, target_uid, address)
         if row is None or row.state == QueueState.WAITING:
@@ -110,9 +110,9 @@ class ReclaimBatches(CatalogBase):
 
     def reprieve(self, target_uid: str, addresses: Sequence[str]) -> set[str]:
         """
-        Take objects that somebody brings back out of the queue, and give those for which it is too late.
+        Remove restored objects from the queue; return those for which it is too late.
 
-        These are fenced: a reaper may be about to delete them, and nobody can call it back.
+        Those are fenced: a reaper may be about to delete them, and cannot be called back.
         """
         with self._database.writing() as connection:
             self._hold(connection, target_uid)
@@ -122,7 +122,7 @@ class ReclaimBatches(CatalogBase):
             return set(reclaim_queue.in_state(connection, target_uid, addresses, QueueState.FENCED))
 
     def tidy_queue(self, target: ReclaimTarget, remember: timedelta) -> None:
-        """Queue uploads that were never linked, and forget what need not be known any more."""
+        """Queue uploads that were never linked, and remove old records."""
         now = self._clock()
         with self._database.writing() as connection:
             if not self._hold(connection, target.uid):
@@ -136,7 +136,7 @@ class ReclaimBatches(CatalogBase):
             reclaim_queue.forget_sharing(connection, target.uid)
 
     def due_batch(self, target: ReclaimTarget, *, limit: int, grace: timedelta) -> Fenced:
-        """Say what the next batch would be, and fence nothing."""
+        """Return the next batch without fencing it."""
         found, _, imported = self._candidates(target, limit, grace)
         with self._database.reading() as connection:
             needed = reclaim_queue.still_needed(connection, target.uid, found, self._clock()) | imported
@@ -148,10 +148,10 @@ class ReclaimBatches(CatalogBase):
         self, target: ReclaimTarget, owner: str, *, limit: int, grace: timedelta, lease: timedelta
     ) -> Fenced:
         """
-        Fence the next batch of what waits longest, and take over what was fenced and left.
+        Fence the next batch, longest waiting first, and take over abandoned fenced addresses.
 
-        What is needed after all leaves the queue. Nobody else will take the batch over before the lease
-        ends; that saves work, nothing else depends on it.
+        Addresses that are still needed leave the queue. No other reaper takes the batch over before the lease
+        ends; that saves work, safety does not depend on it.
         """
         for _ in range(_ATTEMPTS):
             found, imports, imported = self._candidates(target, limit, grace)
@@ -166,7 +166,7 @@ class ReclaimBatches(CatalogBase):
         )
 
     def settle_batch(self, target: ReclaimTarget, results: Sequence[DeleteResult], retry: timedelta) -> None:
-        """Note what became of a fenced batch; what could not be deleted is tried again after a while."""
+        """Record the outcomes of a fenced batch; failed deletes are tried again later."""
         now = self._clock()
         gone = [result.key for result in results if result.outcome.is_gone]
         failed = [(r.key, f"{r.outcome}: {r.reason}") for r in results if not r.outcome.is_gone]
@@ -185,7 +185,7 @@ class ReclaimBatches(CatalogBase):
         until: datetime,
         limit: int,
     ) -> Fenced:
-        """Prove and fence, in the caller's transaction, under the repository's lock."""
+        """Prove addresses unreferenced and fence them, in the caller's transaction, under the lock."""
         free, needed = self._proved(connection, uid, candidates, imported)
         reclaim_queue.dequeue(connection, uid, needed)
         again = reclaim_queue.abandoned_addresses(connection, uid, self._clock(), limit)
@@ -195,25 +195,25 @@ class ReclaimBatches(CatalogBase):
     def _proved(
         self, connection: Connection, uid: str, candidates: Iterable[str], imported: set[str]
     ) -> tuple[list[str], list[str]]:
-        """Tell what nothing can refer to any more from what is still needed; who took a row first has it."""
+        """Split waiting addresses into those that nothing can refer to any more and those still needed."""
         found = reclaim_queue.in_state(connection, uid, list(candidates), QueueState.WAITING)
-        # Of a deleted repository nothing is staged; what it had committed waits for `ebb plan --deleted`.
+        # A deleted repository has nothing staged; its committed objects wait for `ebb plan --deleted`.
         needed = reclaim_queue.still_needed(connection, uid, found, self._clock()) | imported
         return [a for a in found if a not in needed], [a for a in found if a in needed]
 
     def _candidates(
         self, target: ReclaimTarget, limit: int, grace: timedelta
     ) -> tuple[list[str], frozenset[Imported], set[str]]:
-        """Read what has waited long enough, and which of it these imports brought in."""
+        """Read the addresses that have waited long enough, and which of them imports brought in."""
         with self._database.reading() as connection:
             imports = reclaim_queue.recorded_imports(connection, target.uid)
             found = reclaim_queue.waiting_addresses(connection, target.uid, self._clock(), grace, limit)
-        # Ranges are read here, where nobody waits for it: they never change.
+        # Ranges are read outside the lock: they never change.
         content = self._content(target.namespace)
         return found, imports, reclaim_queue.imported_among(content, imports, found)
 
     def _hold(self, connection: Connection, uid: str) -> bool:
-        """Lock a repository's row, or what is left of one, without a change; False if it is quite gone."""
+        """Lock the row of a repository or deleted repository; return False if there is none."""
         for table in (schema.repositories, schema.retired):
             row = select(table.c.uid).where(table.c.uid == uid).with_for_update()
             if connection.execute(row).first() is not None:

@@ -54,11 +54,11 @@ from ebbtide.targets.repository.model import COMMITTED, RangeInfo
 _queue = schema.reclaim
 _Item = TypeVar("_Item")
 ABOUT = 500
-"""How many addresses one statement asks about; both databases limit how many values it may have."""
+"""How many addresses one statement has; both databases limit the number of values."""
 
 
 class DropReason(StrEnum):
-    """What dropped the reference."""
+    """The operation that dropped the reference."""
 
     OVERWRITTEN = "overwritten"
     DELETED = "deleted"
@@ -70,7 +70,7 @@ class DropReason(StrEnum):
 
 
 class QueueState(StrEnum):
-    """How far a row has come."""
+    """The state of a row."""
 
     WAITING = "waiting"
     FENCED = "fenced"
@@ -86,25 +86,25 @@ class Reclaimable:
     state: str
     queued: datetime
     again: datetime
-    """Not to be touched before; of a fenced row until then somebody is at work on it."""
+    """Not to be processed before; until then a reaper may be at work on a fenced row."""
     tries: int
     problem: str
     gone: datetime | None = None
-    """When the object was noted to be no longer in the store."""
+    """When it was recorded that the object is gone."""
 
 
 def own_prefix(repo_uid: str) -> str:
-    """Say what all addresses begin with that the catalog itself gave out; no other is ever queued."""
+    """Return the prefix of all addresses that the catalog gave out; no others are queued."""
     return f"{repository_path(repo_uid)}{BRANCHES}"
 
 
 def queue_selected(writing: WriteTransaction, reason: DropReason, statement: Any, **values: object) -> None:
-    """Queue what a statement of :func:`adding` selects, with these values in it."""
+    """Queue what a statement of :func:`queue_statement` selects, with these values in it."""
     writing.connection.execute(statement, _common(writing, reason) | values)
 
 
 def queue_addresses(writing: WriteTransaction, reason: DropReason, addresses: Iterable[str]) -> None:
-    """Queue addresses; those that the catalog did not give out are left alone."""
+    """Queue addresses; those that the catalog did not give out are ignored."""
     rows = [_common(writing, reason) | {"one": address} for address in sorted(set(addresses))]
     if rows:
         chosen = select(cast(bindparam("one"), Text).label("address"))
@@ -113,9 +113,9 @@ def queue_addresses(writing: WriteTransaction, reason: DropReason, addresses: It
 
 def queue_statement(dialect_name: str, dropped: Any) -> Any:
     """
-    Build the statement that queues what a select of one column, `address`, gives.
+    Build the statement that queues the result of a select with one column, `address`.
 
-    To build it costs more than to run it, so whoever runs it often keeps it.
+    Building costs more than running it, so callers that run it often keep it.
     """
     dialect: Any = postgresql if dialect_name == "postgresql" else sqlite
     found = dropped.subquery()
@@ -132,7 +132,7 @@ def queue_statement(dialect_name: str, dropped: Any) -> Any:
     )
     names = ["repo_uid", "address", "queued", "reason", *(name for name, _, _ in _FRESH)]
     new = dialect.insert(_queue).from_select(names, rows)
-    # The grace period counts from the last drop. What is fenced or gone stays so: it has no references.
+    # The grace period counts from the last drop. Fenced and gone rows stay: they have no references.
     return new.on_conflict_do_update(
         index_elements=["repo_uid", "address"],
         set_={"queued": new.excluded.queued, "reason": new.excluded.reason},
@@ -141,7 +141,7 @@ def queue_statement(dialect_name: str, dropped: Any) -> Any:
 
 
 def _common(writing: WriteTransaction, reason: DropReason) -> dict[str, object]:
-    """Give the values that every row of one drop has; only addresses that we gave out are queued."""
+    """Return the values common to all rows of one drop; only our own addresses are queued."""
     uid = writing.repository.uid
     return {"uid": uid, "mine": own_prefix(uid) + "%", "now": to_micros(writing.at), "reason": str(reason)}
 
@@ -158,21 +158,21 @@ _FRESH: tuple[tuple[str, object, Any], ...] = (
 
 
 def refuse_fenced(connection: Connection, repo_uid: str, address: str) -> None:
-    """Answer ObjectGone for an address that is fenced or gone; the caller is about to refer to it."""
+    """Raise ObjectGone for an address that is fenced or gone; the caller is about to refer to it."""
     found = find_queued(connection, repo_uid, address)
     if found is not None and found.state != QueueState.WAITING:
         raise gone(found)
 
 
 def find_queued(connection: Connection, repo_uid: str, address: str) -> Reclaimable | None:
-    """Look one address up."""
+    """Return the row of an address."""
     mine = (_queue.c.repo_uid == repo_uid, _queue.c.address == address)
     row = connection.execute(select(_queue).where(*mine)).first()
     return None if row is None else _to_reclaimable(row)
 
 
 def gone(row: Reclaimable) -> ObjectGone:
-    """Say that the reaper took an object, and why."""
+    """Return the error for an object that the reaper took."""
     since = from_micros(to_micros(row.queued))
     return ObjectGone(
         row.address,
@@ -185,13 +185,13 @@ def gone(row: Reclaimable) -> ObjectGone:
 
 
 def count_states(connection: Connection, repo_uid: str) -> dict[str, int]:
-    """Count the rows of each state that there is."""
+    """Count the rows of each state."""
     mine = select(_queue.c.state, func.count().label("number")).where(_queue.c.repo_uid == repo_uid)
     return {row.state: row.number for row in connection.execute(mine.group_by(_queue.c.state))}
 
 
 def stream_queue(connection: Connection, repo_uid: str, *states: QueueState) -> Iterator[Reclaimable]:
-    """Stream rows in these states, the oldest first, through a cursor of the caller's transaction."""
+    """Yield rows in these states, oldest first, through a cursor of the caller's transaction."""
     mine = (_queue.c.repo_uid == repo_uid, _queue.c.state.in_([str(state) for state in states]))
     statement = select(_queue).where(*mine).order_by(_queue.c.queued, _queue.c.address)
     with connection.execute(statement.execution_options(yield_per=10_000)) as result:
@@ -202,14 +202,14 @@ def stream_queue(connection: Connection, repo_uid: str, *states: QueueState) -> 
 def waiting_addresses(
     connection: Connection, repo_uid: str, now: datetime, grace: timedelta, limit: int
 ) -> list[str]:
-    """Give addresses whose grace period is over, those that wait longest first."""
+    """Return addresses whose grace period is over, longest waiting first."""
     statement = _due(repo_uid, QueueState.WAITING, now).where(_queue.c.queued <= to_micros(now - grace))
     order = (_queue.c.queued, _queue.c.address)
     return list(connection.execute(statement.order_by(*order).limit(limit)).scalars())
 
 
 def abandoned_addresses(connection: Connection, repo_uid: str, now: datetime, limit: int) -> list[str]:
-    """Give fenced addresses that nobody is at work on: of a reaper that crashed, or to be tried again."""
+    """Return fenced addresses without a reaper: it crashed, or they are to be tried again."""
     statement = _due(repo_uid, QueueState.FENCED, now).order_by(_queue.c.again, _queue.c.address)
     return list(connection.execute(statement.limit(limit)).scalars())
 
@@ -221,7 +221,7 @@ def _due(repo_uid: str, state: QueueState, now: datetime) -> Any:
 
 
 def in_state(connection: Connection, repo_uid: str, addresses: Sequence[str], state: QueueState) -> list[str]:
-    """Give those that are in this state, in their order."""
+    """Return the addresses that are in this state, in their order."""
     found = {
         address
         for part in chunks(addresses)
@@ -237,14 +237,14 @@ def in_state(connection: Connection, repo_uid: str, addresses: Sequence[str], st
 def fence_addresses(
     connection: Connection, repo_uid: str, addresses: Sequence[str], owner: str, until: datetime
 ) -> None:
-    """Fence addresses that the caller has proved to be free, in this very transaction; or take them over."""
+    """Fence addresses that the caller has proved unreferenced in this transaction, or take them over."""
     number = newest_fence(connection, repo_uid) + 1
     values = {"state": str(QueueState.FENCED), "fence": number, "owner": owner, "again": to_micros(until)}
     _change(connection, repo_uid, addresses, values)
 
 
 def newest_fence(connection: Connection, repo_uid: str) -> int:
-    """Give the number of the last fence; it grows with each."""
+    """Return the number of the last fence; it grows with every fence."""
     newest = select(func.coalesce(func.max(_queue.c.fence), 0)).where(_queue.c.repo_uid == repo_uid)
     return int(connection.execute(newest).scalar_one())
 
@@ -252,7 +252,7 @@ def newest_fence(connection: Connection, repo_uid: str) -> int:
 def fenced_among(
     connection: Connection, repo_uid: str, addresses: Sequence[str], after: int = 0
 ) -> list[str]:
-    """Give those that were fenced after the fence of this number, gone or not."""
+    """Return the addresses that were fenced after this number, gone or not."""
     return [
         address
         for part in chunks(addresses)
@@ -265,13 +265,13 @@ def fenced_among(
 
 
 def dequeue(connection: Connection, repo_uid: str, addresses: Sequence[str]) -> None:
-    """Take out of the queue what is needed; who drops the last reference to it will queue it again."""
+    """Remove addresses from the queue; dropping their last reference queues them again."""
     for part in chunks(addresses):
         connection.execute(delete(_queue).where(_queue.c.repo_uid == repo_uid, _queue.c.address.in_(part)))
 
 
 def mark_gone(connection: Connection, repo_uid: str, addresses: Sequence[str], now: datetime) -> None:
-    """Note that fenced objects are no longer in the store."""
+    """Record that fenced objects are no longer in the store."""
     values = {"state": str(QueueState.GONE), "gone": to_micros(now), "owner": "", "problem": ""}
     _change(connection, repo_uid, addresses, values)
 
@@ -279,7 +279,7 @@ def mark_gone(connection: Connection, repo_uid: str, addresses: Sequence[str], n
 def postpone(
     connection: Connection, repo_uid: str, problems: Sequence[tuple[str, str]], until: datetime
 ) -> None:
-    """Note that the store would not delete these now; they stay fenced, for nobody knows what it did."""
+    """Record that deletes failed; the rows stay fenced, because the objects may be gone all the same."""
     statement = (
         _queue.update()
         .where(_queue.c.repo_uid == repo_uid, _queue.c.address == bindparam("one"))
@@ -291,9 +291,9 @@ def postpone(
 
 def forget_gone(connection: Connection, repo_uid: str, before: datetime) -> None:
     """
-    Forget what was deleted before a moment, but for the last that was fenced.
+    Remove rows of objects that were deleted before a moment, except the last fenced one.
 
-    It tells the number of the last fence. If the numbers began anew, an import that looked before would take
+    That has the number of the last fence. If numbers started again, an import that checked before would take
     a later fence for one that it has seen.
     """
     old = (_queue.c.state == str(QueueState.GONE), _queue.c.gone < to_micros(before))
@@ -302,13 +302,13 @@ def forget_gone(connection: Connection, repo_uid: str, before: datetime) -> None
 
 
 def forget_repository(connection: Connection, repo_uid: str) -> None:
-    """Forget all that is known of the addresses of a repository that is gone, objects and all."""
+    """Remove all records of the addresses of a repository that is collected."""
     for table in (_queue, schema.shared, schema.imports):
         connection.execute(delete(table).where(table.c.repo_uid == repo_uid))
 
 
 def chunks(items: Sequence[_Item], size: int = ABOUT) -> Iterator[Sequence[_Item]]:
-    """Cut a sequence into parts that one statement can take."""
+    """Split a sequence into parts that fit in one statement."""
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
@@ -337,7 +337,7 @@ _staged, _tokens, _shared, _imports = schema.staging, schema.tokens, schema.shar
 
 
 class Imported(NamedTuple):
-    """The metarange that an import made, and the one it was laid over, if that is known."""
+    """The metarange of an import, and the one it was applied to, if known."""
 
     metarange_id: str
     base_id: str
@@ -345,9 +345,9 @@ class Imported(NamedTuple):
 
 def still_needed(connection: Connection, repo_uid: str, addresses: Sequence[str], now: datetime) -> set[str]:
     """
-    Give those that are staged, in any layer of any branch, may still be linked, or were shared and committed.
+    Return addresses that are staged in any layer of any branch, may still be linked, or were committed.
 
-    The caller holds the repository's lock, and knows of imports by itself.
+    The caller holds the repository's lock, and checks imports itself.
     """
     needed: set[str] = set()
     for part in chunks(addresses):
@@ -365,7 +365,7 @@ def still_needed(connection: Connection, repo_uid: str, addresses: Sequence[str]
 
 
 def note_sharing(writing: WriteTransaction, address: str, *, committed: bool) -> None:
-    """Record that an address is about to have a second reference, and whether the first is a commit's."""
+    """Record that an address gets a second reference, and whether the first is in a commit."""
     dialect: Any = postgresql if writing.connection.dialect.name == "postgresql" else sqlite
     new = dialect.insert(_shared).values(
         repo_uid=writing.repository.uid, address=address, committed=committed
@@ -380,10 +380,10 @@ def note_sharing(writing: WriteTransaction, address: str, *, committed: bool) ->
 
 def note_commit(writing: WriteTransaction, branch: Branch, layer: int) -> None:
     """
-    Record which shared addresses a commit of these layers holds, in the transaction that lands it.
+    Record which shared addresses a commit of these layers has, in the transaction that lands it.
 
-    What it holds leaves the queue. Whoever stages an address keeps it from waiting there without a record of
-    sharing; this is a second lock on that door, for a commit's rows are gone when the reaper looks.
+    Its addresses leave the queue. Staging an address keeps it from waiting there without a record of
+    sharing; this is a second safeguard, because the rows of a commit are gone when the reaper looks.
     """
     above = _staged.alias()
     loses = exists().where(
@@ -409,7 +409,7 @@ def note_commit(writing: WriteTransaction, branch: Branch, layer: int) -> None:
 
 def forget_sharing(connection: Connection, repo_uid: str) -> None:
     """
-    Forget the records of addresses that are no longer staged nor waiting.
+    Remove the records of addresses that are neither staged nor waiting.
 
     A committed one may be shared again, but only from a commit, and then that is recorded again.
     """
@@ -431,7 +431,7 @@ def note_import(writing: WriteTransaction, made: Imported) -> None:
 
 
 def recorded_imports(connection: Connection, repo_uid: str) -> frozenset[Imported]:
-    """Give all imports of a repository."""
+    """Return all imports of a repository."""
     statement = select(_imports.c.metarange_id, _imports.c.base_id).where(_imports.c.repo_uid == repo_uid)
     return frozenset(Imported(row.metarange_id, row.base_id) for row in connection.execute(statement))
 
@@ -440,9 +440,9 @@ def refuse_reaped(
     connection: Connection, repo_uid: str, content: CommittedContent, made: Imported, after: int = 0
 ) -> int:
     """
-    Refuse an import of what was fenced after the fence of this number; give the number of the last fence.
+    Refuse an import of addresses fenced after this number; return the number of the last fence.
 
-    Called again with that number under the lock it has nothing to read, unless something was fenced since.
+    Called again with that number under the lock, it reads nothing unless something was fenced since.
     """
     newest = newest_fence(connection, repo_uid)
     if newest > after:
@@ -457,7 +457,7 @@ def refuse_reaped(
 def imported_among(
     content: CommittedContent, found: frozenset[Imported], addresses: Iterable[str]
 ) -> set[str]:
-    """Give the addresses that imports brought in; each of their ranges is read once, one at a time."""
+    """Return the addresses that imports brought in; each new range is read once, one at a time."""
     wanted = pa.array(list(addresses), pa.string())
     needed: set[str] = set()
     if not len(wanted):
@@ -469,7 +469,7 @@ def imported_among(
 
 
 def new_ranges(content: CommittedContent, found: frozenset[Imported]) -> list[RangeInfo]:
-    """Give the ranges that these metaranges have and those they were laid over have not, each once."""
+    """Return the ranges that imports added, each once."""
     known: dict[str, RangeInfo] = {}
     for metarange_id, base_id in sorted(found):
         base = {info.id for info in content.ranges(base_id)} if base_id else set()

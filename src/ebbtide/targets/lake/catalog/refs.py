@@ -26,7 +26,7 @@ _deleted = schema.retired
 
 
 def add_deleted(connection: Connection, repo: Repository, now: datetime) -> DeletedRepository:
-    """Remember a repository, in the transaction that deletes it."""
+    """Record a deleted repository, in the transaction that deletes it."""
     gone = DeletedRepository(repo.name, repo.uid, repo.namespace, now)
     row = {"uid": gone.uid, "name": gone.name, "namespace": gone.namespace, "deleted": to_micros(now)}
     connection.execute(insert(_deleted).values(row))
@@ -34,13 +34,13 @@ def add_deleted(connection: Connection, repo: Repository, now: datetime) -> Dele
 
 
 def deleted_repositories(connection: Connection) -> list[DeletedRepository]:
-    """Give all, by the time of their deletion."""
+    """Return all deleted repositories, by the time of their deletion."""
     rows = connection.execute(select(_deleted).order_by(_deleted.c.deleted, _deleted.c.uid))
     return [_to_deleted(row) for row in rows]
 
 
 def last_deleted(connection: Connection, name: str) -> DeletedRepository | None:
-    """Find the one that had this name last, if there is any."""
+    """Return the last deleted repository of this name, if there is one."""
     named = select(_deleted).where(_deleted.c.name == name)
     row = connection.execute(
         named.order_by(_deleted.c.deleted.desc(), _deleted.c.uid.desc()).limit(1)
@@ -49,7 +49,7 @@ def last_deleted(connection: Connection, name: str) -> DeletedRepository | None:
 
 
 def find_deleted(connection: Connection, uid: str) -> DeletedRepository:
-    """Find one by its uid."""
+    """Return a deleted repository by its uid."""
     row = connection.execute(select(_deleted).where(_deleted.c.uid == uid)).first()
     if row is None:
         raise no_deleted_repository(uid)
@@ -57,13 +57,13 @@ def find_deleted(connection: Connection, uid: str) -> DeletedRepository:
 
 
 def forget_deleted(connection: Connection, uid: str) -> None:
-    """Remove one."""
+    """Remove the row of a deleted repository."""
     if connection.execute(delete(_deleted).where(_deleted.c.uid == uid)).rowcount == 0:
         raise no_deleted_repository(uid)
 
 
 def no_deleted_repository(name_or_uid: str) -> NotFound:
-    """Say that there is no such deleted repository."""
+    """Return the error for an unknown deleted repository."""
     return NotFound(
         f"there is no deleted repository {name_or_uid!r}",
         why="it was never deleted, or its objects are collected already",
@@ -72,12 +72,12 @@ def no_deleted_repository(name_or_uid: str) -> NotFound:
 
 
 def how_to_collect(name: str) -> str:
-    """Say how the objects of a deleted repository are collected."""
+    """Return the commands that collect a deleted repository."""
     return f"'ebb plan lake:{name} --deleted' and 'ebb apply'"
 
 
 def _to_deleted(row: Row[Any]) -> DeletedRepository:
-    """Turn a row into a RetiredRepository."""
+    """Turn a row into a DeletedRepository."""
     return DeletedRepository(row.name, row.uid, row.namespace, from_micros(row.deleted))
 
 
@@ -115,7 +115,7 @@ def repository(connection: Connection, name: str) -> Repository:
 
 
 def _no_repository(connection: Connection, name: str) -> NotFound:
-    """Say that there is no such repository, or no more."""
+    """Return the error for a repository that does not exist, or was deleted."""
     what = f"there is no repository {name!r}"
     gone = last_deleted(connection, name)
     if gone is None:
@@ -126,17 +126,17 @@ def _no_repository(connection: Connection, name: str) -> NotFound:
 
 
 def find_by_uid(connection: Connection, uid: str) -> Repository | None:
-    """Find a repository by what no other ever has, if it is still there."""
+    """Return a repository by its uid, if it exists."""
     row = connection.execute(select(schema.repositories).where(schema.repositories.c.uid == uid)).first()
     return None if row is None else to_repository(row)
 
 
 def lock_repository(connection: Connection, name: str) -> tuple[Repository, int]:
     """
-    Begin a change: bump the repository's sequence and give the new one.
+    Begin a change: increase the repository's sequence and return it.
 
     The row stays locked until the transaction ends, so two writers of one repository never overlap, and
-    sequences become visible in order: who sees sequence S sees everything that was done at or before S.
+    sequences become visible in order: a reader that sees sequence S sees every change up to S.
     """
     table = schema.repositories
     connection.execute(update(table).where(table.c.name == name).values(sequence=table.c.sequence + 1))
@@ -146,7 +146,7 @@ def lock_repository(connection: Connection, name: str) -> tuple[Repository, int]
 
 def hold_repository(connection: Connection, name: str) -> tuple[Repository, int]:
     """
-    Lock a repository's row without a change of its content, and give its sequence as it is.
+    Lock a repository's row without changing it, and return its sequence.
 
     On SQLite the write transaction alone keeps all other writers out.
     """
@@ -158,9 +158,9 @@ def hold_repository(connection: Connection, name: str) -> tuple[Repository, int]
 
 def neighbours(connection: Connection, repo: Repository) -> list[Repository | DeletedRepository]:
     """
-    Give the catalog's other repositories: what lies in their namespaces is theirs to delete.
+    Return the catalog's other repositories, whose runs delete what is in their namespaces.
 
-    Those that were deleted are among them: their objects are about to be collected, all of them.
+    Deleted repositories are included: all their objects are about to be collected.
     """
     rows = connection.execute(select(schema.repositories).where(schema.repositories.c.uid != repo.uid))
     return [*(to_repository(row) for row in rows), *deleted_repositories(connection)]
@@ -205,7 +205,7 @@ def branch(connection: Connection, repo: Repository, name: str) -> Branch:
 
 
 def same_branch(connection: Connection, repo: Repository, before: Branch) -> Branch:
-    """Find a branch again under the lock; one that was made anew meanwhile is another branch."""
+    """Find a branch again under the lock; refuse one that was deleted and created again."""
     found = branch(connection, repo, before.name)
     if found.id != before.id:
         raise NotFound(
@@ -241,9 +241,9 @@ def to_commit(row: Row[Any]) -> Commit:
 
 def resolve(connection: Connection, repo: Repository, ref: str) -> Resolved:
     """
-    Say what a ref means: a branch, a tag, a commit id or its unique beginning, or any of them with ``~N``.
+    Resolve a ref: a branch, a tag, a commit id or a unique prefix of it, or any of them with ``~N``.
 
-    Only a branch's bare name includes what is staged on it; ``main~0`` is main's head commit.
+    Only the name of a branch includes staged entries; ``main~0`` is the head commit of main.
     """
     found = find_branch(connection, repo, ref)
     if found is not None:
@@ -259,7 +259,7 @@ def resolve(connection: Connection, repo: Repository, ref: str) -> Resolved:
 
 
 def _ancestor(connection: Connection, repo: Repository, start: Commit, steps: int) -> Commit:
-    """Follow first parents."""
+    """Return the ancestor that is some first parents back."""
     found = start
     for step in range(steps):
         if not found.parents:
@@ -273,7 +273,7 @@ def _ancestor(connection: Connection, repo: Repository, start: Commit, steps: in
 
 
 def _by_prefix(connection: Connection, repo: Repository, ref: str) -> str:
-    """Find the one commit whose id begins so."""
+    """Return the id of the only commit with this prefix."""
     table = schema.commits
     found: list[str] = []
     if _COMMIT_PREFIX.fullmatch(ref):
@@ -292,28 +292,28 @@ def _by_prefix(connection: Connection, repo: Repository, ref: str) -> str:
 
 
 def heads(connection: Connection, repo: Repository) -> dict[str, str]:
-    """Give every branch's head commit, by name."""
+    """Return the head commit of every branch, by name."""
     table = schema.branches
     statement = select(table.c.name, table.c.head).where(table.c.repo_uid == repo.uid)
     return {row.name: row.head for row in connection.execute(statement.order_by(table.c.name))}
 
 
 def branch_ids(connection: Connection, repo: Repository) -> dict[str, str]:
-    """Give every branch's id, by name."""
+    """Return the id of every branch, by name."""
     table = schema.branches
     statement = select(table.c.name, table.c.id).where(table.c.repo_uid == repo.uid)
     return {row.name: row.id for row in connection.execute(statement.order_by(table.c.name))}
 
 
 def tags(connection: Connection, repo: Repository) -> dict[str, str]:
-    """Give every tag's commit, by name."""
+    """Return the commit of every tag, by name."""
     table = schema.tags
     statement = select(table.c.name, table.c.commit_id).where(table.c.repo_uid == repo.uid)
     return {row.name: row.commit_id for row in connection.execute(statement.order_by(table.c.name))}
 
 
 def add_branch(connection: Connection, repo: Repository, name: str, head: str) -> None:
-    """Insert a branch under a new id, so that it shares nothing with an earlier one of its name."""
+    """Insert a branch with a new id, which an earlier branch of this name did not have."""
     connection.execute(
         insert(schema.branches).values(
             id=path_safe(name, uuid.uuid4().hex[:12]),
@@ -327,7 +327,7 @@ def add_branch(connection: Connection, repo: Repository, name: str, head: str) -
 
 
 def check_name_free(writing: WriteTransaction, name: str) -> None:
-    """Keep branches and tags apart: a ref must mean one thing."""
+    """Refuse a name that a branch or tag has: a ref must be unambiguous."""
     uid = writing.repository.uid
     for kind, table in (("branch", schema.branches), ("tag", schema.tags)):
         taken = select(table.c.name).where(table.c.repo_uid == uid, table.c.name == name)
@@ -347,4 +347,4 @@ class WriteTransaction:
     sequence: int
     """The number of this change; rows that it stages carry it."""
     at: datetime
-    """When it began; what it drops waits in the reclaim queue from then on."""
+    """When it began; dropped addresses wait in the reclaim queue from then on."""

@@ -38,7 +38,7 @@ class Repositories(Ownership):
     """The catalog's repositories; each owns its namespace alone."""
 
     def create_repository(self, name: str, namespace: str, default_branch: str = "main") -> Repository:
-        """Make a repository with one empty commit; no other, also no deleted one, may share its namespace."""
+        """Create a repository with an empty commit, in a namespace that no other one has or had."""
         repo = Repository(
             name=check_repository_name(name),
             uid=uuid.uuid4().hex,
@@ -60,12 +60,12 @@ class Repositories(Ownership):
         return repo
 
     def _record_new(self, repo: Repository, store: Store) -> None:
-        """Claim the namespace and record the repository; who claims holds the lock, so no two do at once."""
+        """Claim the namespace and record the repository, under a lock, so that no two do so at once."""
         with self._database.writing() as connection:
             if connection.dialect.name == "postgresql":
                 # Two new repositories have no common row to wait for, and unequal namespaces can overlap.
                 # A delete waits for this lock too, and this for it: a namespace is seen with its owner or
-                # among the retired, and never in between as free.
+                # among the deleted ones, and never in between as free.
                 connection.exec_driver_sql("LOCK TABLE catalog_repositories IN EXCLUSIVE MODE")
             _check_free(connection, repo)
             self._claim_new(connection, store, repo)
@@ -78,10 +78,10 @@ class Repositories(Ownership):
 
     def delete_repository(self, name: str) -> DeletedRepository:
         """
-        Forget a repository and all its metadata in the database, but for a row that says where it was.
+        Delete a repository and its rows, except one that says where it was.
 
-        Its objects stay where they are until a run has collected them; its name is free at once, its
-        namespace only then. While a run deletes its objects the repository is not deleted: Busy.
+        Its objects stay until a run has collected them; its name is free at once, its
+        namespace only then. While a run deletes its objects, this raises Busy.
         """
         # While the catalog still knows the commits it can tell whether an unmarked namespace is its own. If
         # it is not, or the store cannot be reached, a run that collects it will find no marker and stop.
@@ -100,7 +100,7 @@ class Repositories(Ownership):
         return gone
 
     def repositories(self) -> list[Repository]:
-        """Give all repositories, by name."""
+        """Return all repositories, by name."""
         with self._database.reading() as connection:
             rows = connection.execute(select(_table).order_by(_table.c.name))
             return [refs.to_repository(row) for row in rows]
@@ -158,7 +158,7 @@ class DeletedRepositories(CatalogBase):
     """
 
     def retired(self) -> list[DeletedRepository]:
-        """Give all deleted repositories whose objects are still to be collected, by time of deletion."""
+        """Return all deleted repositories whose objects are still to be collected, by time of deletion."""
         with self._database.reading() as connection:
             return refs.deleted_repositories(connection)
 
@@ -176,40 +176,43 @@ class DeletedRepositories(CatalogBase):
             return self._store_at(refs.find_deleted(connection, uid).namespace)
 
     def forget_retired(self, uid: str) -> None:
-        """Forget a deleted repository once nothing is left in its namespace, which is free from then on."""
+        """Forget a deleted repository whose namespace is empty; the namespace is free from then on."""
         with self._database.writing() as connection:
             refs.forget_deleted(connection, uid)
             reclaim_queue.forget_repository(connection, uid)
 
 
 class Policies(CatalogBase):
-    """Keeps texts unread: whether they make sense is for the caller to say, before."""
+    """Texts of policies and retention rules, stored unread: the caller has checked them."""
 
     def set_policy(self, repo: str, text: str, format: str) -> int:  # noqa: A002 (the column's name)
-        """Make this text the repository's policy and give its version; earlier ones are kept."""
+        """Set the repository's policy and return its version; earlier versions are kept."""
         return self._set_text(schema.policies, repo, text, format)
 
     def policy(self, repo: str) -> tuple[str, str] | None:
-        """Give the present policy's text and format; None if none was ever set."""
+        """Return text and format of the current policy; None if none was ever set."""
         return self._text(schema.policies, repo)
 
     def policy_history(self, repo: str) -> tuple[PolicyVersion, ...]:
-        """Give all policies that the repository had, the oldest first."""
+        """Return all policies that the repository had, the oldest first."""
         with self._reading(repo) as (connection, found):
             return _versions(connection, schema.policies, found)
 
     def set_retention(self, repo: str, text: str, format: str) -> int:  # noqa: A002 (the column's name)
-        """Make this text the repository's retention rules and give its version; earlier ones are kept."""
+        """Set the repository's retention rules and return their version; earlier versions are kept."""
         return self._set_text(schema.retentions, repo, text, format)
 
     def retention(self, repo: str) -> tuple[str, str] | None:
-        """Give the present retention rules' text and format; None if none were ever set."""
+        """Return text and format of the current retention rules; None if none were ever set."""
         return self._text(schema.retentions, repo)
 
     def _set_text(self, table: Table, repo: str, text: str, format: str) -> int:  # noqa: A002 (the column's name)
         """Add the next version of a text."""
         if not isinstance(text, str) or "\0" in text + format:
-            raise BadInput("this is no text without NUL", fix="give the text of a JSON, TOML or YAML file")
+            raise BadInput(
+                "this is not a text, or it has a NUL character",
+                fix="give the text of a JSON, TOML or YAML file",
+            )
         with self._writing(repo) as writing:
             uid = writing.repository.uid
             latest = select(func.max(table.c.version)).where(table.c.repo_uid == uid)
@@ -220,7 +223,7 @@ class Policies(CatalogBase):
         return int(version)
 
     def _text(self, table: Table, repo: str) -> tuple[str, str] | None:
-        """Give the last version of a text, and its format."""
+        """Return the last version of a text, and its format."""
         with self._reading(repo) as (connection, found):
             mine = select(table.c.text, table.c.format).where(table.c.repo_uid == found.uid)
             row = connection.execute(mine.order_by(table.c.version.desc()).limit(1)).first()
@@ -228,7 +231,7 @@ class Policies(CatalogBase):
 
 
 def _versions(connection: Connection, table: Table, repo: Repository) -> tuple[PolicyVersion, ...]:
-    """Give all versions of a text, the oldest first."""
+    """Return all versions of a text, the oldest first."""
     mine = select(table).where(table.c.repo_uid == repo.uid)
     rows = connection.execute(mine.order_by(table.c.version))
     return tuple(PolicyVersion(r.version, r.text, r.format, from_micros(r.created)) for r in rows)

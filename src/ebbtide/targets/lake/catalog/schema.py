@@ -29,7 +29,7 @@ metadata = MetaData()
 
 
 def _owner() -> Column[str]:
-    """Make the column that ties a row to its repository."""
+    """Return the column with the repository of a row."""
     return Column(
         "repo_uid",
         Text,
@@ -39,7 +39,7 @@ def _owner() -> Column[str]:
 
 
 def _branch() -> Column[str]:
-    """Make the column that ties a row to its branch."""
+    """Return the column with the branch of a row."""
     return Column(
         "branch_id",
         Text,
@@ -49,7 +49,7 @@ def _branch() -> Column[str]:
 
 
 def _texts(name: str) -> Table:
-    """Make a table that keeps every version of a repository's text of one kind."""
+    """Return a table with every version of a repository's texts of one kind."""
     return Table(
         name,
         metadata,
@@ -77,7 +77,7 @@ repositories = Table(
     Column("sequence", BigInteger, nullable=False),
 )
 
-# No foreign key: these rows are what stays of repositories that are gone.
+# No foreign key: these rows outlive their repositories.
 retired = Table(
     "catalog_retired",
     metadata,
@@ -216,7 +216,7 @@ imports = Table(
 )
 
 
-# Metaranges that were or are being written and that no commit names; see provenance.py.
+# Metaranges that were or are being written and that no commit names; see lost_history.py.
 metaranges = Table(
     "catalog_metaranges",
     metadata,
@@ -238,12 +238,12 @@ readings = Table(
     Index("catalog_readings_by_age", "repo_uid", "made"),
 )
 
-# Repositories of which every metarange that is not known would lie apart from the ranges.
+# Repositories without unknown metaranges among the ranges.
 separated = Table("catalog_separated", metadata, _owner())
 
 
 def _fill(connection: Connection) -> None:
-    """Give a new catalog its identity."""
+    """Insert the identity of a new catalog."""
     connection.execute(insert(identity).values(uid=uuid.uuid4().hex))
 
 

@@ -20,7 +20,7 @@ class Snapshots(CatalogBase):
         Write what is staged, on a branch or on all, as ranges and metaranges under ``_lakefs/staged``.
 
         Deletions are left out. Branches with nothing staged give nothing. Entries that were overwritten
-        while a commit was reading them are included, for that commit still needs them.
+        while a commit was reading them are included, because that commit still needs them.
         """
         with self._reading(repo) as (connection, found):
             if branch is None:
@@ -30,7 +30,7 @@ class Snapshots(CatalogBase):
 
     def snapshot(self, repo: str) -> Snapshot:
         """Read heads, tags, all commits (dangling ones too), staging and sequence in one transaction."""
-        # The clock is asked first: ages are counted up to taken_at, and must not come out too high.
+        # The clock is read first: ages are counted up to taken_at, and must not be too high.
         taken_at = self._clock()
         with self._reading(repo) as (connection, found):
             return Snapshot(

@@ -60,7 +60,7 @@ def put(writing: WriteTransaction, branch: Branch, entries: Iterable[Entry]) -> 
         for entry in entries
     ]
     last = {row["key"]: row["address"] for row in rows}
-    # Of several with one key all but the last are replaced before anybody could see them.
+    # Of several entries with one key, all but the last are replaced at once.
     beaten = [str(row["address"]) for row in rows if row["address"] != last[row["key"]]]
     reclaim_queue.queue_addresses(writing, DropReason.OVERWRITTEN, beaten)
     _upsert(writing, branch, rows, DropReason.OVERWRITTEN)
@@ -113,7 +113,7 @@ def _upsert_statement(dialect_name: str) -> Any:
 
 
 def find(connection: Connection, branch: Branch, key: str) -> list[StagedRow]:
-    """Give what is staged for a key, newest layer first."""
+    """Return what is staged for a key, newest layer first."""
     statement = (
         select(_rows).where(_rows.c.branch_id == branch.id, _rows.c.key == key).order_by(_rows.c.layer.desc())
     )
@@ -129,7 +129,7 @@ def find(connection: Connection, branch: Branch, key: str) -> list[StagedRow]:
 
 
 def drop(writing: WriteTransaction, branch: Branch, key: str) -> None:
-    """Take a key's row out of the current layer; sealed layers are not touched."""
+    """Remove a key's row from the current layer; sealed layers are not touched."""
     _queue_replaced(writing, branch, [key], DropReason.DELETED)
     writing.connection.execute(
         delete(_rows).where(_rows.c.branch_id == branch.id, _rows.c.key == key, _rows.c.layer == branch.layer)
@@ -178,14 +178,14 @@ def _queue(writing: WriteTransaction, reason: DropReason, *where: Any) -> None:
 
 
 def seal(connection: Connection, branch: Branch) -> int:
-    """Close the layers so far, so that nobody changes their rows, and give the highest of them."""
+    """Close the layers so far, so that nobody changes their rows, and return the highest of them."""
     table = schema.branches
     connection.execute(update(table).where(table.c.id == branch.id).values(layer=branch.layer + 1))
     return branch.layer
 
 
 def is_empty(connection: Connection, branch: Branch) -> bool:
-    """Tell whether nothing at all is staged."""
+    """Return True if nothing at all is staged."""
     statement = select(_rows.c.key).where(_rows.c.branch_id == branch.id).limit(1)
     return connection.execute(statement).first() is None
 
@@ -210,7 +210,7 @@ def references(connection: Connection, branch_id: str) -> Iterator[Table]:
 
 
 def staged_branches(connection: Connection, repo_uid: str) -> list[tuple[str, str]]:
-    """Give id and name of the branches that have anything staged."""
+    """Return id and name of the branches that have anything staged."""
     table = schema.branches
     some = select(_rows.c.key).where(_rows.c.branch_id == table.c.id).exists()
     statement = select(table.c.id, table.c.name).where(table.c.repo_uid == repo_uid, some)

@@ -43,7 +43,7 @@ _tokens = schema.tokens
 def issue_token(
     writing: WriteTransaction, branch: Branch, key: str, address: str, now: datetime, life: timedelta
 ) -> PhysicalAddress:
-    """Hand out a token for an address that nobody else was given."""
+    """Issue a token for a new address."""
     token = secrets.token_urlsafe(24)
     connection = writing.connection
     old = (_tokens.c.branch_id == branch.id, _tokens.c.expires < to_micros(now - _REMEMBERED))
@@ -63,7 +63,7 @@ def issue_token(
 
 
 def check_token(connection: Connection, branch: Branch, key: str, token: str, now: datetime) -> str:
-    """Give the address that the token was issued for, or say why it is not good here and now."""
+    """Return the address of a token, or raise an error that says why it is not valid."""
     row = connection.execute(select(_tokens).where(_tokens.c.token == token)).first()
     problem = _problem(row, branch, key, now)
     if problem or row is None:
@@ -76,7 +76,7 @@ def check_token(connection: Connection, branch: Branch, key: str, token: str, no
 
 
 def _problem(row: Row[Any] | None, branch: Branch, key: str, now: datetime) -> str:
-    """Say why a token is not good here and now, or nothing."""
+    """Return why a token is not valid, or ""."""
     if row is None:
         return "it was never issued, or expired long ago"
     if (row.branch_id, row.key) != (branch.id, key):
@@ -93,12 +93,12 @@ def use_token(connection: Connection, token: str) -> None:
 
 
 def queue_branch_tokens(writing: WriteTransaction, reason: DropReason, branch_ids: Any) -> None:
-    """Queue what was never linked on branches that are about to be deleted, with their tokens."""
+    """Queue unlinked addresses of branches that are about to be deleted."""
     _queue_unlinked(writing, reason, _tokens.c.branch_id.in_(branch_ids))
 
 
 def queue_expired_tokens(writing: WriteTransaction, now: datetime) -> None:
-    """Queue what can be linked no more and is not in the queue yet; the token stays, to give its answer."""
+    """Queue addresses with expired tokens; the tokens stay, so that a late link gets a precise error."""
     mine = select(schema.branches.c.id).where(schema.branches.c.repo_uid == writing.repository.uid)
     queued = exists().where(
         schema.reclaim.c.repo_uid == writing.repository.uid,
@@ -109,14 +109,14 @@ def queue_expired_tokens(writing: WriteTransaction, now: datetime) -> None:
 
 
 def forget_expired_tokens(connection: Connection, addresses: Sequence[str], now: datetime) -> None:
-    """Forget expired tokens of addresses, so that they are not taken for never linked again."""
+    """Remove expired tokens of addresses, so that these are not queued again."""
     expired = (_tokens.c.used.is_(False), _tokens.c.expires <= to_micros(now))
     for part in reclaim_queue.chunks(addresses):
         connection.execute(delete(_tokens).where(_tokens.c.address.in_(part), *expired))
 
 
 def _queue_unlinked(writing: WriteTransaction, reason: DropReason, *where: Any) -> None:
-    """Queue the addresses of some tokens, but for those that were used: these are staged, or were."""
+    """Queue the addresses of unused tokens; those of used tokens are or were staged."""
     chosen = select(_tokens.c.address).where(_tokens.c.used.is_(False), *where)
     reclaim_queue.queue_selected(
         writing, reason, reclaim_queue.queue_statement(writing.connection.dialect.name, chosen)
@@ -125,9 +125,9 @@ def _queue_unlinked(writing: WriteTransaction, reason: DropReason, *where: Any) 
 
 def read_open_uploads(connection: Connection, repo_uid: str, now: datetime) -> Iterator[Table]:
     """
-    Stream the addresses that may still be linked, and until when: garbage collection must spare them.
+    Yield the addresses that may still be linked, and until when: they must not be collected.
 
-    Reads page by page through a cursor of the caller's transaction, which fixes the moment.
+    Reads page by page through a cursor of the caller's transaction, so all are of one moment.
     """
     # The tokens of a branch go with it. That hides no upload that must be spared: a token links on its own
     # branch alone, and a branch made anew under the same name is another one.
@@ -154,8 +154,8 @@ class Uploads(FencedCatalog):
     """
     New entries. The object is always in the store before its entry is in the database.
 
-    Between the two it is unreferenced: garbage collection spares it because it is younger than the grace
-    period. If the second step never comes, it is garbage, and will be collected.
+    Between the two steps it is unreferenced; it is not collected because it is younger than the grace
+    period. If the second step never comes, it is garbage and is collected later.
     """
 
     def upload(self, repo: str, branch: str, key: str, data: bytes) -> Entry:
@@ -167,11 +167,11 @@ class Uploads(FencedCatalog):
         return entry
 
     def upload_many(self, repo: str, branch: str, items: Iterable[tuple[str, bytes]]) -> int:
-        """Store and stage a stream of (key, data), a transaction a batch; give how many there were."""
+        """Store and stage a stream of (key, data), one transaction per batch; return their number."""
         found, to = self._target(repo, branch)
         count = 0
         with ThreadPoolExecutor(_WRITERS) as pool:
-            # A local disk answers sooner than threads can take turns: there one of them is fastest.
+            # On a local disk one thread is fastest.
             run = map if found.namespace.startswith("file:") else pool.map
             for batch in _batches(items):
                 entries = list(run(lambda item: self._store_object(found, to, *item), batch))
@@ -197,7 +197,7 @@ class Uploads(FencedCatalog):
         return replace(entry, address=canonical(address, None))
 
     def stage_many(self, repo: str, branch: str, entries: Iterable[Entry]) -> int:
-        """Stage many such objects in one transaction, all or none; give how many there were."""
+        """Stage many such objects in one transaction, all or none; return their number."""
         with self._reading(repo) as (connection, found):
             to = refs.branch(connection, found, branch)
             others = refs.neighbours(connection, found)
@@ -209,7 +209,7 @@ class Uploads(FencedCatalog):
         return len(staged)
 
     def get_physical_address(self, repo: str, branch: str, key: str) -> PhysicalAddress:
-        """Give an address to upload to, and a token that links it to this key, once, before it expires."""
+        """Return an address to upload to, and a single-use token to link it to this key."""
         check_key(key)
         with self._writing(repo) as writing:
             to = refs.branch(writing.connection, writing.repository, branch)
@@ -220,7 +220,7 @@ class Uploads(FencedCatalog):
     def link_physical_address(
         self, repo: str, branch: str, key: str, token: str, *, size: int, checksum: str = ""
     ) -> Entry:
-        """Stage the object that was uploaded to a physical address; it must be there, whole."""
+        """Stage an object that was uploaded to a physical address; it must be in the store, complete."""
         found, to = self._target(repo, branch)
         with self._database.reading() as connection:
             address = check_token(connection, to, key, token, self._clock())
@@ -233,8 +233,8 @@ class Uploads(FencedCatalog):
             reclaim_queue.refuse_fenced(writing.connection, writing.repository.uid, address)
             # Or it waits; a commit that takes it in leaves no other trace, so it must not wait on.
             reclaim_queue.dequeue(writing.connection, writing.repository.uid, [address])
-            # Asked again with the gate open: a run whose clock is ahead of ours may have taken the object for
-            # an upload that nobody will link any more, and deleted it in between.
+            # Checked again with the fence open: a run whose clock is ahead of ours may have taken the object
+            # for an expired upload, and deleted it in between.
             self._check_uploaded(found, key, address, size)
             entry = check_entry(Entry(key, address, now, size, checksum))
             use_token(writing.connection, token)
@@ -243,10 +243,10 @@ class Uploads(FencedCatalog):
 
     def open_uploads(self, repo: str) -> Iterator[Table]:
         """
-        Stream the physical addresses that may still be linked, with their tokens' expiry, as Arrow tables.
+        Yield the physical addresses that may still be linked, with the expiry of their tokens.
 
-        All are of one moment, in no order. Whoever looks for garbage asks this *before* the snapshot: what is
-        linked in between is then in both, while the other way round it would be in neither.
+        All are of one moment, in no order. A collector reads this *before* the snapshot: an address that is
+        linked in between is then in both; the other way round it would be in neither.
         """
         with self._reading(repo) as (connection, found):
             yield from read_open_uploads(connection, found.uid, self._clock())
@@ -265,7 +265,7 @@ class Uploads(FencedCatalog):
         return Entry(key, address, self._clock(), len(data), checksum)
 
     def _check_uploaded(self, repo: Repository, key: str, address: str, size: int) -> None:
-        """Refuse to link what is not in the store as it was announced."""
+        """Refuse to link an object that is not in the store with the announced size."""
         try:
             stored = self._content(repo.namespace).store.stat(address).size
         except NotFound:
@@ -281,7 +281,7 @@ class Uploads(FencedCatalog):
 
 
 def _outside(repo: Repository, others: Sequence[Neighbour], entry: Entry) -> Entry:
-    """Bring an entry into canonical form; refuse one inside the namespace, or inside another repository's."""
+    """Return an entry with a canonical address; refuse one inside any repository's namespace."""
     check_entry(entry)
     check_foreign(entry.address, others)
     address = canonical(entry.address, repo.namespace)
@@ -295,7 +295,7 @@ def _outside(repo: Repository, others: Sequence[Neighbour], entry: Entry) -> Ent
 
 
 def _batches(items: Iterable[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
-    """Cut a stream into batches that fit in memory."""
+    """Split a stream into batches that fit in memory."""
     batch: list[tuple[str, bytes]] = []
     weight = 0
     for key, data in items:

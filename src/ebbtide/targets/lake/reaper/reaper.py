@@ -30,22 +30,22 @@ _S3_RATE = 3500.0
 
 
 class Remover(Protocol):
-    """Takes objects out of reach; it may be asked for the same object again, by itself or by another."""
+    """Removes objects; it may be asked for the same object again, by the same or another reaper."""
 
     def remove(self, target: ReclaimTarget, store: Store, addresses: Sequence[str]) -> Iterable[DeleteResult]:
-        """Remove objects that nothing refers to, or ever will; a result for each, never an exception."""
+        """Remove objects to which no reference can be made; return a result for each, raise nothing."""
 
 
 @dataclass(frozen=True)
 class StoreRemover:
-    """Deletes objects from their store, politely and for good."""
+    """Deletes objects from their store, at a limited rate and for good."""
 
     rate_per_prefix: float | None = None
-    """Objects a second and prefix; None is S3's own limit, and none at all on a disk."""
+    """Objects per second per prefix; None is the limit of S3, and no limit on a disk."""
     page: int = 250
 
     def remove(self, target: ReclaimTarget, store: Store, addresses: Sequence[str]) -> Iterable[DeleteResult]:
-        """Delete objects; what is no data object of this repository is denied, whoever queued it."""
+        """Delete objects; refuse everything that is not a data object of this repository."""
         data = re.compile(object_pattern(target.uid))
         found = {
             address: DeleteResult(address, Outcome.DENIED, "not a data object of this repository")
@@ -58,7 +58,7 @@ class StoreRemover:
             for result in polite_delete(store, wanted, self._rate(store), self.page):
                 found[result.key] = result
         except EbbtideError as broken:
-            # What was deleted before the store broke down is in `found`; the rest is tried again.
+            # Results from before the failure are in `found`; the rest is tried again.
             problem = str(broken)
         return [found.get(a, DeleteResult(a, Outcome.FAILED, problem)) for a in addresses]
 
@@ -71,20 +71,20 @@ MOST_NAMED = 100
 
 @dataclass(frozen=True)
 class ReapOptions:
-    """How a reaper works."""
+    """The settings of a reaper."""
 
     grace: timedelta = timedelta(hours=1)
-    """How long an address waits: readers may have its entry in hand, and a reset may be a mistake."""
+    """How long an address waits: readers may still use its entry, and a reset may be a mistake."""
     batch: int = 1000
     lease: timedelta = timedelta(minutes=10)
-    """When another reaper may take over what this one has fenced. Saves work; no safety hangs on it."""
+    """When another reaper may take over a fenced batch. Saves work; safety does not depend on it."""
     retry: timedelta = timedelta(minutes=5)
-    """When what the store would not delete is tried again."""
+    """After what time a failed delete is tried again."""
     remember: timedelta = timedelta(days=7)
-    """For how long it is known what became of an object."""
+    """How long rows of deleted objects are kept."""
 
     def __post_init__(self) -> None:
-        """Refuse what would never end, or never begin."""
+        """Refuse settings that cannot work."""
         spans = (self.grace, self.lease, self.retry, self.remember)
         if self.batch < 1 or any(span < timedelta(0) for span in spans):
             raise BadInput(
@@ -100,22 +100,22 @@ class Reaped:
     repository: str
     outcomes: Counter[str] = field(default_factory=Counter)
     needed: int = 0
-    """Addresses that were in the queue and something still needed."""
+    """Addresses in the queue that were still needed."""
     taken_over: int = 0
     batches: int = 0
     problems: list[str] = field(default_factory=list)
-    """The first of those that could not be deleted, as 'address: reason'."""
+    """The first failed deletes, as 'address: reason'."""
     stopped: str = ""
-    """Why it did not come to the end of the queue."""
+    """Why it did not reach the end of the queue."""
 
     @property
     def failed(self) -> int:
-        """How many could not be deleted and will be tried again."""
+        """How many deletes failed and will be tried again."""
         return sum(count for name, count in self.outcomes.items() if not Outcome(name).is_gone)
 
 
 class Reaper:
-    """Works on the queues of a catalog; any number of them may, in any number of processes."""
+    """Processes the queues of a catalog; any number of reapers may run at once, in any process."""
 
     def __init__(
         self, catalog: Catalog, options: ReapOptions | None = None, remover: Remover | None = None
@@ -126,13 +126,13 @@ class Reaper:
         self.owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
 
     def reap(self, target: ReclaimTarget) -> Reaped:
-        """Delete all that is due in a repository's queue now."""
+        """Delete everything that is due in a repository's queue."""
         done = Reaped(target.name)
         self._reap(target, done)
         return done
 
     def try_reap(self, target: ReclaimTarget) -> Reaped:
-        """Do the same, and say in the result what was in the way: others need not wait for this one."""
+        """Do the same, but return an error in the result, so that other repositories go on."""
         done = Reaped(target.name)
         try:
             self._reap(target, done)
@@ -150,7 +150,7 @@ class Reaper:
             pass
 
     def reap_batch(self, target: ReclaimTarget, done: Reaped) -> bool:
-        """Do one batch; False if there was none, or nothing of it could be done: a store that is down."""
+        """Process one batch; return False if there was none, or no delete succeeded."""
         options = self._options
         fenced = self._catalog.fence_batch(
             target, self.owner, limit=options.batch, grace=options.grace, lease=options.lease

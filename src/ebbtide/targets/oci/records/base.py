@@ -19,11 +19,11 @@ from ebbtide.targets.oci.records.model import EVERYWHERE, LogKind, Role
 from ebbtide.targets.oci.records.tables import SCHEMA, log, registries, roles
 
 Holder = tuple[str, str, Role]
-"""The uid of a registry or ``*``, who, and what role."""
+"""The uid of a registry or ``*``, the user, and the role."""
 
 
 def check_role(connection: Connection, uid: str, role: Role, by: str, what: str) -> None:
-    """Raise Forbidden unless somebody may do this; the purge itself may change images and no policies."""
+    """Raise Forbidden unless a user may do this; the purge itself may change images but no policies."""
     check_user(by)
     if by == SYSTEM:
         if role is not Role.IMAGE_WRITER:
@@ -34,51 +34,51 @@ def check_role(connection: Connection, uid: str, role: Role, by: str, what: str)
 
 
 def check_holds(connection: Connection, uid: str, role: Role, by: str, what: str) -> None:
-    """Raise Forbidden unless somebody was given a role, also where nobody has any yet."""
+    """Raise Forbidden unless a user has a role, even if no user has any role yet."""
     check_user(by)
     if not holds_role(connection, uid, role, by):
         raise _forbidden(by, what, f"it needs the role {role} in this registry, granted by name")
 
 
 def holds_role(connection: Connection, uid: str, role: Role, by: str) -> bool:
-    """Tell whether somebody was given a role in a registry, there or in all."""
+    """Return True if a user has a role in a registry, granted there or for all registries."""
     found = _in_registry(all_holders(connection), uid)
     return any((member, has) == (by, role) for _, member, has in found)
 
 
 def check_may_grant(held: list[Holder], uid: str, by: str, what: str) -> None:
-    """Raise Forbidden unless somebody may change the roles in a registry or, for ``*``, in every one."""
+    """Raise Forbidden unless a user may change the roles in a registry or, for ``*``, in all of them."""
     check_user(by)
     if by == SYSTEM:
         raise _forbidden(by, what, "the purge changes no policies and no roles")
-    # Who could grant for all without this would grant in registries that others have closed.
+    # Without this, a grant for all registries would bypass those that have roles of their own.
     for each in [uid] if uid != EVERYWHERE else sorted({EVERYWHERE, *(holder[0] for holder in held)}):
         _check(_in_registry(held, each), Role.POLICY_WRITER, by, what)
 
 
-def check_somebody_may(held: list[Holder]) -> None:
-    """Refuse roles of which nobody could change any more."""
+def check_granter_left(held: list[Holder]) -> None:
+    """Refuse a change after which no user could change roles any more."""
     for uid in sorted({holder[0] for holder in held}):
         found = _in_registry(held, uid)
         if found and not any(role is Role.POLICY_WRITER for _, _, role in found):
             raise Refused(
                 f"nobody would have the role {Role.POLICY_WRITER}",
                 why="from the first grant on only those may change roles who have it, so nobody could",
-                fix=f"grant {Role.POLICY_WRITER} to somebody first, and revoke the last one last",
+                fix=f"grant {Role.POLICY_WRITER} to another user first, and revoke the last one last",
             )
 
 
 def all_holders(connection: Connection) -> list[Holder]:
-    """Read who has which role where; there are few."""
+    """Return all grants; there are few."""
     rows = connection.execute(select(roles.c.uid, roles.c.member, roles.c.role))
     return [(uid, member, Role(role)) for uid, member, role in rows]
 
 
 def check_user(name: str) -> str:
-    """Give the name of a user back, or raise BadInput."""
+    """Return the name of a user, or raise BadInput."""
     if not name or name != name.strip() or not name.isprintable() or len(name) > LONGEST_USER:
         fix = f"use up to {LONGEST_USER} printable characters, no blank at either end"
-        raise BadInput(f"{name!r} is no name of a user", fix=fix)
+        raise BadInput(f"{name!r} is not a valid name for a user", fix=fix)
     return name
 
 
@@ -92,13 +92,13 @@ def _check(held: list[Holder], role: Role, by: str, what: str) -> None:
 
 
 def _forbidden(by: str, what: str, why: str) -> Forbidden:
-    fix = f"ask somebody who has the role {Role.POLICY_WRITER} (see 'ebb image role ls')"
+    fix = f"ask a user who has the role {Role.POLICY_WRITER} (see 'ebb image role ls')"
     return Forbidden(f"{by} may not {what}", why=why, fix=fix)
 
 
 @dataclass(frozen=True)
 class AuditEntry:
-    """What somebody is about to do, as the log says it whether it is done or refused."""
+    """An entry of the audit log: a change that a user asks for, whether it is made or refused."""
 
     uid: str
     by: str
@@ -108,7 +108,7 @@ class AuditEntry:
 
 
 class RecordsBase:
-    """The base of all parts; `records.ImageRecords` is all of them in one."""
+    """The base of all parts; `records.ImageRecords` combines them."""
 
     def __init__(self, url: str, *, clock: Clock = system_clock, rehearsal: bool = False) -> None:
         self._clock, self._rehearsal = clock, rehearsal
@@ -120,46 +120,46 @@ class RecordsBase:
 
     @contextmanager
     def _changing(self, uid: str) -> Iterator[Connection]:
-        """Open a transaction that is alone at work on a registry: others wait until it ends."""
+        """Open a write transaction that is alone at work on a registry: others wait until it ends."""
         with self._database.writing() as connection:
-            # A write comes first, so that what is read after it is what there is until the end: it takes the
-            # row's lock on PostgreSQL and the database's on SQLite.
+            # A write comes first and takes the row's lock on PostgreSQL, so that nothing that is read after
+            # it can change until the end.
             row = {"changes": registries.c.changes + 1}
             upsert(connection, registries, [{"uid": uid, "changes": 1}], ("uid",), row)
             yield connection
 
     @contextmanager
-    def _doing(self, deed: AuditEntry, role: Role | None, *, locked: str = "") -> Iterator[Connection]:
-        """Make a change if its doer has the role; what is refused is undone as a whole, and logged."""
+    def _doing(self, entry: AuditEntry, role: Role | None, *, locked: str = "") -> Iterator[Connection]:
+        """Make a change if the user has the role; a refused change is undone as a whole, and logged."""
         try:
-            with self._changing(locked or deed.uid) as connection:
+            with self._changing(locked or entry.uid) as connection:
                 if role is not None:
-                    check_role(connection, deed.uid, role, deed.by, deed.what)
+                    check_role(connection, entry.uid, role, entry.by, entry.what)
                 yield connection
         except (Forbidden, Refused) as refused:
             reason = f"{refused.what}: {refused.why}" if refused.why else refused.what
-            with self._changing(deed.uid) as connection:
-                self._note(connection, [log_row(deed, self._clock(), refused=reason)])
+            with self._changing(entry.uid) as connection:
+                self._note(connection, [log_row(entry, self._clock(), refused=reason)])
             raise
 
     def _note(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
-        """Add entries to the log, in the transaction of what they tell."""
+        """Add entries to the log, in the transaction of the change."""
         if rows:
             signed = [row | {"by": signature(row["by"], rehearsal=self._rehearsal)} for row in rows]
             connection.execute(insert(log), signed)
 
 
 def log_row(
-    deed: AuditEntry, now: datetime, *, before: Any = None, after: Any = None, refused: str = ""
+    entry: AuditEntry, now: datetime, *, before: Any = None, after: Any = None, refused: str = ""
 ) -> dict[str, Any]:
-    """Make a row of the log."""
+    """Return a row of the log."""
     return {
-        "uid": deed.uid,
+        "uid": entry.uid,
         "at": to_micros(now),
-        "by": deed.by,
-        "kind": str(deed.kind),
-        "subject": deed.subject,
-        "what": deed.what,
+        "by": entry.by,
+        "kind": str(entry.kind),
+        "subject": entry.subject,
+        "what": entry.what,
         "before": None if before is None else json.dumps(before, sort_keys=True),
         "after": None if after is None else json.dumps(after, sort_keys=True),
         "refused": refused,

@@ -35,7 +35,7 @@ _EVENT = ("action", "repository", "tag", "digest", "at")
 
 
 def has_records(connection: Connection, uids: Sequence[str]) -> list[str]:
-    """Give those uids that have records, the one with the newest scan first."""
+    """Return the uids that have records, the one with the newest scan first."""
     every = (registries, marks, roles, snapshots, log)
     wanted = list(dict.fromkeys(uids))
     found: set[str] = set()
@@ -50,9 +50,9 @@ def has_records(connection: Connection, uids: Sequence[str]) -> list[str]:
 
 def merge_records(connection: Connection, names: Mapping[str, str], now: datetime, into: str = "") -> str:
     """
-    Merge the records of several uids, whose names are given, into one of them, and give it.
+    Merge the records of several uids, given with their names, into one of them, and return it.
 
-    The lasting scan is the newest, so the uid with that one stays unless another is wanted: scans are kept in
+    The newest scan is kept, so its uid stays unless another is wanted: scans are kept in
     folders named by the uid.
     """
     uid = into or next(iter(names))
@@ -72,7 +72,7 @@ def merge_records(connection: Connection, names: Mapping[str, str], now: datetim
         connection.execute(update(registry_names).where(registry_names.c.uid == other).values(uid=uid))
         connection.execute(delete(snapshots).where(snapshots.c.uid == other))
         if inspect(connection).has_table("runs"):
-            # Their outcomes are in the other's table of removed items; the next fold adds them to this one's.
+            # Their outcomes are in the other uid's removed items; the next fold adds them to this one's.
             unfolded = text(
                 "UPDATE waves SET state = 'counted' WHERE state = 'folded'"
                 " AND run_id IN (SELECT run_id FROM runs WHERE target_uid = :other)"
@@ -84,7 +84,7 @@ def merge_records(connection: Connection, names: Mapping[str, str], now: datetim
 
 
 def stricter(one: Mark, other: Mark, now: datetime) -> Mark:
-    """Give the mark that keeps an image longer; a check that is pending holds, whoever said so."""
+    """Return the mark that keeps an image longer; a pending check of either side holds it."""
     kept, rest = sorted((one, other), key=lambda mark: _rank(mark, now), reverse=True)
     newest = max((kept, rest), key=lambda mark: mark.at)
     pending = [
@@ -101,7 +101,7 @@ def _rank(mark: Mark, now: datetime) -> tuple[bool, bool, datetime, datetime]:
 
 
 def _check_alike(connection: Connection, names: Mapping[str, str]) -> None:
-    """Stop if two sides have policies, or roles, and they differ."""
+    """Stop if both sides have policies, or roles, and these differ."""
     granted = {uid: _roles(connection, uid) for uid in names}
     documents = {uid: _hash(connection, uid) for uid in names}
     for what, sides in (("roles", granted), ("policies", documents)):
@@ -145,7 +145,7 @@ def _merge_marks(connection: Connection, uid: str, others: Sequence[str], now: d
 
 
 def _merge_adoptions(connection: Connection, uid: str, others: Sequence[str]) -> None:
-    """Keep what was confirmed under all uids; for the rest the next plan asks again."""
+    """Keep adoptions that were confirmed under all uids; for others the next plan asks again."""
     c = adoptions.c
     for other in others:
         theirs = select(c.repository).where(c.uid == other)
@@ -155,7 +155,7 @@ def _merge_adoptions(connection: Connection, uid: str, others: Sequence[str]) ->
 
 
 def _move_creation_dates(connection: Connection, uid: str, other: str) -> None:
-    """Keep every date that is known; a digest says the same for ever."""
+    """Keep every known date; the date of a digest never changes."""
     c = creation_dates.c
     known = set(connection.execute(select(c.digest).where(c.uid == uid)).scalars())
     rows = connection.execute(select(c.digest, c.created_at).where(c.uid == other)).all()
@@ -166,7 +166,7 @@ def _move_creation_dates(connection: Connection, uid: str, other: str) -> None:
 
 
 def _move_running_source(connection: Connection, uid: str, other: str) -> None:
-    """Keep the source of the uid that stays; if it has none, the other's."""
+    """Keep the source of the uid that stays; if it has none, take the other one."""
     c = running_sources.c
     mine = exists().where(c.uid == uid, c.name.is_not(None))
     if not connection.execute(select(mine)).scalar() and _has(connection, running_sources, other):
@@ -191,7 +191,7 @@ def _move_policies(connection: Connection, uid: str, other: str) -> None:
 
 
 def _move_events(connection: Connection, uid: str, other: str) -> None:
-    """Record notifications anew, with ids that no scan has passed; what both sides have counts once."""
+    """Record notifications again, with ids that no scan has passed; duplicates count once."""
     columns = [events.c[name] for name in _EVENT]
     known = {tuple(row) for row in connection.execute(select(*columns).where(events.c.uid == uid))}
     query = select(*columns).where(events.c.uid == other).order_by(events.c.id)
@@ -215,7 +215,7 @@ class Identity:
     uid: str
     marker: str
     address: str
-    """Where it was last reached by this name."""
+    """The address at which it was last reached by this name."""
     at: datetime
     by: str
 
@@ -224,23 +224,23 @@ class IdentityRecords(RecordsBase):
     """The names of all registries."""
 
     def identity(self, name: str) -> Identity | None:
-        """Say what is recorded of a canonical name, None if it is unknown."""
+        """Return the identity recorded for a canonical name; None if the name is unknown."""
         found = self._identities(registry_names.c.name == name)
         return found[0] if found else None
 
     def names_of_marker(self, marker: str) -> list[Identity]:
-        """Give the names of the registry with a marker, the first one first."""
+        """Return the names of the registry with a marker, oldest first."""
         return self._identities(registry_names.c.marker == marker)
 
     def names_of(self, uid: str) -> list[Identity]:
-        """Give the names whose records are kept under a uid, the first one first."""
+        """Return the names whose records are kept under a uid, oldest first."""
         return self._identities(registry_names.c.uid == uid)
 
     def uid_of(self, name: str) -> str:
         """
-        Give the uid under which the records of a name are kept, without asking the registry.
+        Return the uid under which the records of a name are kept, without asking the registry.
 
-        Where earlier versions kept records under several spellings of the name, they are merged first;
+        Records that earlier versions kept under several spellings of the name are merged first;
         MetadataError if they contradict each other.
         """
         known = self.identity(name)
@@ -258,12 +258,12 @@ class IdentityRecords(RecordsBase):
 
     def check_known(self, name: str, uid: str, by: str, what: str, *, adopt: bool = False) -> None:
         """
-        Refuse to change something at a registry that nobody knows while others have roles.
+        Refuse to change something at an unknown registry while others have roles.
 
         An unknown name may be one more name of a registry whose roles forbid it.
         """
-        deed = AuditEntry(uid, by, LogKind.ROLE, name, what)
-        with self._doing(deed, None, locked=EVERYWHERE) as connection:
+        entry = AuditEntry(uid, by, LogKind.ROLE, name, what)
+        with self._doing(entry, None, locked=EVERYWHERE) as connection:
             if adopt or _is_known(connection, name, uid):
                 return
             if any(where not in (EVERYWHERE, uid) for where, _, _ in all_holders(connection)):
@@ -274,15 +274,15 @@ class IdentityRecords(RecordsBase):
                 )
 
     def check_may_adopt(self, name: str, uid: str, by: str) -> None:
-        """Raise Forbidden, and log it, unless somebody may make the first grant of a registry."""
+        """Raise Forbidden, and log it, unless a user may make the first grant of a registry."""
         with self._doing(AuditEntry(uid, by, LogKind.ROLE, name, "adopt the registry"), None) as connection:
             check_may_grant(all_holders(connection), uid, by, f"adopt {name}")
 
     def remember(self, name: str, uid: str, marker: str, address: str, by: str, what: str) -> None:
         """
-        Record a name of a registry; the log has it if `what` says something.
+        Record a name of a registry; log it if `what` is given.
 
-        What was recorded under another uid of that name is merged into those records; MetadataError if the
+        Records under another uid of that name are merged into these; MetadataError if the
         two contradict each other.
         """
         with self._changing(EVERYWHERE) as connection:
@@ -295,7 +295,7 @@ class IdentityRecords(RecordsBase):
             self._write_name(connection, Identity(name, uid, marker, address, self._clock(), by), what)
 
     def renew_identity(self, name: str, uid: str, marker: str, address: str, by: str) -> None:
-        """Give a name records of its own, because the registry there is another one than was recorded."""
+        """Return a name new records, because another registry answers there than was recorded."""
         with self._changing(EVERYWHERE) as connection:
             connection.execute(delete(registry_names).where(registry_names.c.name == name))
             found = Identity(name, uid, marker, address, self._clock(), by)
@@ -308,8 +308,8 @@ class IdentityRecords(RecordsBase):
             self._log_name(connection, found.uid, found.name, what, found.by)
 
     def _log_name(self, connection: Connection, uid: str, name: str, what: str, by: str = SYSTEM) -> None:
-        deed = AuditEntry(uid, by, LogKind.ROLE, name, what)
-        self._note(connection, [log_row(deed, self._clock())])
+        entry = AuditEntry(uid, by, LogKind.ROLE, name, what)
+        self._note(connection, [log_row(entry, self._clock())])
 
     def _identities(self, wanted: Any) -> list[Identity]:
         query = select(registry_names).where(wanted).order_by(registry_names.c.at, registry_names.c.name)
@@ -324,12 +324,12 @@ class IdentityRecords(RecordsBase):
 
 
 def _with_records(connection: Connection, name: str) -> list[str]:
-    """Give the uids of a name's spellings that have records, the one to keep first."""
+    """Return the uids of a name's spellings that have records, the one to keep first."""
     return has_records(connection, [name_uid(name), *earlier_uids(name)])
 
 
 def _is_known(connection: Connection, name: str, uid: str) -> bool:
-    """Return True if a name is recorded, or if somebody assigned, granted or configured something there."""
+    """Return True if a name is recorded, or has assignments, grants or settings."""
     queries: Sequence[Any] = (
         exists().where(registry_names.c.name == name),
         exists().where(registry_names.c.uid == uid),

@@ -32,11 +32,11 @@ from ebbtide.targets.oci.records.policies import read_stored, the_policy
 from ebbtide.targets.oci.records.tables import marks
 
 Operation = Callable[[Mark, Policies, datetime], Mark]
-"""From a mark (an empty one if there was none), the registry's policies and the time to the mark after."""
+"""Takes a mark (empty if there was none), the registry's policies and the time; returns the new mark."""
 
 
 def assigning(name: str, until: datetime | None = None) -> Operation:
-    """Assign a policy: its values as they are now, and its date counted from now or the one that is given."""
+    """Assign a policy: its current values, and a date that is given or counted from now."""
 
     def assign(mark: Mark, policies: Policies, now: datetime) -> Mark:
         values = renewed(the_policy(policies, name), now)
@@ -48,7 +48,7 @@ def assigning(name: str, until: datetime | None = None) -> Operation:
 
 
 def pinning(until: datetime = NEVER) -> Operation:
-    """Pin until a date or, without one, for ever (requirements 3.0 and 4.0); the policy's name stays."""
+    """Pin until a date or, without one, for ever (requirements 3.0 and 4.0); the name of the policy stays."""
 
     def pin(mark: Mark, policies: Policies, now: datetime) -> Mark:  # noqa: ARG001 - as every operation
         values = replace(_own(mark), expires_at=_ahead(until, now), can_delete_prior=False)
@@ -59,16 +59,16 @@ def pinning(until: datetime = NEVER) -> Operation:
 
 def unpinning(mark: Mark, policies: Policies, now: datetime) -> Mark:
     """
-    Take the pin away and assign the policy again from now: nothing that a pin kept goes at once.
+    Unpin and assign the policy again from now, so that nothing that a pin kept goes at once.
 
-    Without a policy a tag gets the one that the rules give it. What is assigned to a manifest would rule over
-    its tags, so a manifest without one keeps a date that is ahead, or has none: it may be deleted by hand.
+    Without a policy a tag gets the one that the rules give it. An assignment to a manifest would override
+    its tags, so a manifest without one keeps a future date, or has none: it may be deleted by hand.
     """
     policy = _named(mark, policies)
     if policy is None and mark.target.tag:
         policy = policies.for_tag(mark.target.repository, mark.target.tag)
         if policy is None:
-            # No rule matches, and such tags are kept: nothing is assigned, so that a later rule counts.
+            # No rule matches, and such tags are kept: nothing is assigned, so that a later rule applies.
             return replace(mark, assigned=Assigned())
     if policy is None and mark.assigned.is_empty:
         policy = policies.the(UNTAGGED)
@@ -80,7 +80,7 @@ def unpinning(mark: Mark, policies: Policies, now: datetime) -> Mark:
 
 
 def deleting_by(date: datetime) -> Operation:
-    """Let it be deleted sooner and purged at a date (requirement 5.0); a pin must be taken away first."""
+    """Allow deletion, and purge at a date (requirement 5.0); a pin must be removed first."""
 
     def delete_by(mark: Mark, policies: Policies, now: datetime) -> Mark:  # noqa: ARG001 - as every operation
         if mark.is_pinned(now):
@@ -96,7 +96,7 @@ def deleting_by(date: datetime) -> Operation:
 
 
 def quarantining(state: QuarantineState | None) -> Operation:
-    """Say how far the check of a manifest has come; None is that it passed."""
+    """Set the state of a manifest's check; None means that it passed."""
 
     def quarantine(mark: Mark, policies: Policies, now: datetime) -> Mark:
         if mark.target.tag:
@@ -116,7 +116,7 @@ def quarantining(state: QuarantineState | None) -> Operation:
 
 
 def renewing(mark: Mark, policies: Policies, now: datetime) -> Mark:
-    """Assign the policy of what runs again: no pin is lost by it, and no date comes nearer."""
+    """Assign the policy of a running image again: no pin is lost, and no date comes nearer."""
     policy = _named(mark, policies)
     if mark.assigned.is_empty and mark.target.tag:
         policy = policies.for_tag(mark.target.repository, mark.target.tag)
@@ -125,11 +125,11 @@ def renewing(mark: Mark, policies: Policies, now: datetime) -> Mark:
 
 def restoring(mark: Mark, policies: Policies, now: datetime) -> Mark:
     """
-    Assign the policy of what was restored again, so that the next purge does not take it at once.
+    Assign the policy of a restored image again, so that the next purge does not take it at once.
 
-    No pin is lost, and no date comes nearer. Where the policy is gone a tag gets the one that the rules give
-    it, and a manifest that of untagged ones. A tag that is kept because no rule matches it gets none. What
-    failed its check has failed it now.
+    No pin is lost, and no date comes nearer. If the policy is gone, a tag gets the one that the rules give
+    it, and a manifest that of untagged ones. A tag that is kept because no rule matches gets none. If it
+    failed its check, the failure counts from now.
     """
     state = mark.quarantine
     if state is not None and state.state is QuarantineState.FAILED:
@@ -159,7 +159,7 @@ def _counted_again(mark: Mark, policy: Policy, now: datetime) -> Mark:
 
 
 def loosens(before: Mark | None, after: Mark | None, now: datetime) -> bool:
-    """Tell that a pin is taken away, or one without a date gets one: what the purge itself may never do."""
+    """Return True if a pin is removed or gets a date, which the purge itself may never do."""
     if before is None or not before.is_pinned(now):
         return False
     if after is None or not after.is_pinned(now):
@@ -168,17 +168,17 @@ def loosens(before: Mark | None, after: Mark | None, now: datetime) -> bool:
 
 
 def _named(mark: Mark, policies: Policies) -> Policy | None:
-    """Find the policy that was assigned, unless it is gone."""
+    """Return the assigned policy, unless it is gone."""
     return policies.find(mark.assigned.policy) if mark.assigned.policy else None
 
 
 def _own(mark: Mark) -> Assigned:
-    """Give what was assigned to it, not what it got because it failed."""
+    """Return the assignment, without the one that a failed check made."""
     return mark.assigned if mark.earlier is None else mark.earlier
 
 
 def _restored(mark: Mark, policies: Policies, now: datetime) -> Mark:
-    """Bring back what was assigned before it failed; a date that has come meanwhile is counted again."""
+    """Return the assignment from before the check failed; a date that has passed is counted again."""
     if mark.earlier is None:
         return mark
     values: Assigned = mark.earlier
@@ -212,7 +212,7 @@ KEY = ("uid", "repository", "tag", "manifest")
 
 
 def mark_row(uid: str, mark: Mark) -> dict[str, Any]:
-    """Write a mark as a row."""
+    """Return the row of a mark."""
     state = mark.quarantine
     return {
         **key_of(uid, mark.target),
@@ -227,12 +227,12 @@ def mark_row(uid: str, mark: Mark) -> dict[str, Any]:
 
 
 def key_of(uid: str, target: Target) -> dict[str, str]:
-    """Give the key of what is marked."""
+    """Return the key columns of a marked tag or manifest."""
     return dict(zip(KEY, (uid, *target.key), strict=True))
 
 
 def row_mark(row: Mapping[Any, Any]) -> Mark:
-    """Read a row."""
+    """Return the mark of a row."""
     state = row["quarantine"]
     since = None if row["quarantine_since"] is None else from_micros(row["quarantine_since"])
     return Mark(
@@ -270,7 +270,7 @@ Edit = Callable[[Mark | None], Mark | None]
 Edits = Iterable[tuple[Target, Edit]]
 Key = tuple[str, str, str]
 Seen = Mapping[Key, Assigned]
-"""What a scan had copied onto tags and manifests of which nobody has said anything."""
+"""Values that a scan copied to tags and manifests without marks."""
 _NOTHING: Seen = MappingProxyType({})
 
 
@@ -278,12 +278,12 @@ class MarkRecords(RecordsBase):
     """The marks of all registries."""
 
     def mark(self, uid: str, target: Target) -> Mark | None:
-        """Give the mark of a tag or manifest, None if there is none."""
+        """Return the mark of a tag or manifest; None if there is none."""
         with self._database.reading() as connection:
             return _read(connection, uid, [target]).get(target.key)
 
     def marks_of(self, uid: str, targets: Sequence[Target]) -> dict[tuple[str, str, str], Mark]:
-        """Give the marks of some tags and manifests by their keys; those that have none are not in it."""
+        """Return the marks of some tags and manifests by key, without those that have none."""
         found: dict[tuple[str, str, str], Mark] = {}
         with self._database.reading() as connection:
             for start in range(0, len(targets), _AT_ONCE):
@@ -291,7 +291,7 @@ class MarkRecords(RecordsBase):
         return found
 
     def marks(self, uid: str) -> Iterator[Mark]:
-        """Stream all marks of a registry as they are at one moment, in the order of their names."""
+        """Yield all marks of a registry as of one moment, in the order of their names."""
         c = marks.c
         query = select(marks).where(c.uid == uid).order_by(c.repository, c.tag, c.manifest)
         with self._database.reading() as connection:
@@ -302,37 +302,37 @@ class MarkRecords(RecordsBase):
         self, uid: str, target: Target, operation: Operation, by: str, what: str, seen: Seen = _NOTHING
     ) -> Change:
         """
-        Do something to one tag or manifest, and give its mark before and after.
+        Apply an operation to one tag or manifest, and return its mark before and after.
 
-        Where it had none, what counted for it until now is what was `seen`, and the log says so.
+        If it had none, the values that were `seen` counted for it until now, and the log says so.
         """
-        deed = AuditEntry(uid, by, LogKind.IMAGE, str(target), what)
-        with self._doing(deed, Role.IMAGE_WRITER) as connection:
+        entry = AuditEntry(uid, by, LogKind.IMAGE, str(target), what)
+        with self._doing(entry, Role.IMAGE_WRITER) as connection:
             edits = self._operations(connection, uid, [target], operation, seen)
-            [change] = self._make(connection, deed, edits, seen)
+            [change] = self._make(connection, entry, edits, seen)
         return change
 
     def change_marks(
         self, uid: str, targets: Iterable[Target], operation: Operation, by: str, what: str
     ) -> int:
-        """Do the same to many, all or none, and count them; each is logged by itself."""
-        deed = AuditEntry(uid, by, LogKind.IMAGE, _MANY, what)
-        with self._doing(deed, Role.IMAGE_WRITER) as connection:
+        """Apply an operation to many, all or none, and count them; each has its own log entry."""
+        entry = AuditEntry(uid, by, LogKind.IMAGE, _MANY, what)
+        with self._doing(entry, Role.IMAGE_WRITER) as connection:
             edits = self._operations(connection, uid, targets, operation)
-            return sum(1 for _ in self._make(connection, deed, edits))
+            return sum(1 for _ in self._make(connection, entry, edits))
 
     def put_marks(self, uid: str, wanted: Iterable[Mark], by: str, why: str, seen: Seen = _NOTHING) -> int:
-        """Write marks as they are given, all or none, and count them; each is logged with what was before."""
-        deed = AuditEntry(uid, by, LogKind.IMAGE, _MANY, why)
-        with self._doing(deed, Role.IMAGE_WRITER) as connection:
+        """Write marks as given, all or none, and count them; each is logged with the mark before."""
+        entry = AuditEntry(uid, by, LogKind.IMAGE, _MANY, why)
+        with self._doing(entry, Role.IMAGE_WRITER) as connection:
             edits = ((mark.target, _always(mark)) for mark in wanted)
-            return sum(1 for _ in self._make(connection, deed, edits, seen))
+            return sum(1 for _ in self._make(connection, entry, edits, seen))
 
     def remove_mark(self, uid: str, target: Target, by: str, why: str) -> Change:
-        """Forget what was assigned to a tag or manifest; it is fine if nothing was."""
-        deed = AuditEntry(uid, by, LogKind.IMAGE, str(target), why)
-        with self._doing(deed, Role.IMAGE_WRITER) as connection:
-            [change] = self._make(connection, deed, [(target, _always(None))])
+        """Remove the mark of a tag or manifest, if there is one."""
+        entry = AuditEntry(uid, by, LogKind.IMAGE, str(target), why)
+        with self._doing(entry, Role.IMAGE_WRITER) as connection:
+            [change] = self._make(connection, entry, [(target, _always(None))])
         return change
 
     def _operations(
@@ -345,35 +345,35 @@ class MarkRecords(RecordsBase):
     ) -> Edits:
         policies, now = read_stored(connection, uid).policies, self._clock()
         for target in targets:
-            # What a manifest got for having lost its tags is not meant for the day when it has some again.
+            # Values that a manifest got because it lost its tags must not count when it has tags again.
             begun = Mark(target, seen.get(target.key, Assigned()) if target.tag else Assigned())
             yield target, _by(operation, begun, policies, now)
 
     def _make(
-        self, connection: Connection, deed: AuditEntry, edits: Edits, seen: Seen = _NOTHING
+        self, connection: Connection, entry: AuditEntry, edits: Edits, seen: Seen = _NOTHING
     ) -> Iterator[Change]:
-        """Make changes and their log entries, so many at once that neither memory nor a statement is full."""
-        if deed.uid == EVERYWHERE:
+        """Make changes and their log entries, in parts that fit in memory and in a statement."""
+        if entry.uid == EVERYWHERE:
             raise BadInput("images are in one registry, not in all", fix="name the registry")
         now, rest = self._clock(), iter(edits)
         while chunk := list(islice(rest, _AT_ONCE)):
-            known = _read(connection, deed.uid, [target for target, _ in chunk])
-            changes = [_change(deed, target, edit, known, now) for target, edit in chunk]
+            known = _read(connection, entry.uid, [target for target, _ in chunk])
+            changes = [_change(entry, target, edit, known, now) for target, edit in chunk]
             changes = [_with_seen(change, seen.get(change.target.key)) for change in changes]
-            self._write(connection, deed, changes, now)
+            self._write(connection, entry, changes, now)
             yield from changes
 
-    def _write(self, connection: Connection, deed: AuditEntry, changes: list[Change], now: datetime) -> None:
+    def _write(self, connection: Connection, entry: AuditEntry, changes: list[Change], now: datetime) -> None:
         last = {change.target.key: change for change in changes}.values()
-        kept = [mark_row(deed.uid, change.after) for change in last if change.after is not None]
+        kept = [mark_row(entry.uid, change.after) for change in last if change.after is not None]
         gone = [change.target for change in last if change.after is None]
         upsert(connection, marks, kept, KEY)
         for target in gone:
-            key = [marks.c[name] == value for name, value in key_of(deed.uid, target).items()]
+            key = [marks.c[name] == value for name, value in key_of(entry.uid, target).items()]
             connection.execute(delete(marks).where(*key))
         rows = [
             log_row(
-                replace(deed, subject=str(change.target)),
+                replace(entry, subject=str(change.target)),
                 now,
                 before=change.before and change.before.plain(),
                 after=change.after and change.after.plain(),
@@ -385,7 +385,7 @@ class MarkRecords(RecordsBase):
 
 
 def _with_seen(change: Change, seen: Assigned | None) -> Change:
-    """Say what counted before: what people had said or, if they had said nothing, what the scan copied."""
+    """Return the change with the values that counted before: those of the mark, or those of the scan."""
     before = Mark(change.target) if change.before is None else change.before
     silent = change.after is None or change.after.assigned == Assigned()
     if seen is None or silent or before.assigned != Assigned():
@@ -402,19 +402,19 @@ def _by(operation: Operation, begun: Mark, policies: Policies, now: datetime) ->
 
 
 def _on(before: Mark | None, begun: Mark) -> Mark:
-    """Give the mark that is there, as one on what a tag stands for now, or the one to begin with."""
+    """Return the existing mark with the tag's current digest, or the mark to begin with."""
     return begun if before is None else replace(before, target=begun.target)
 
 
 def _change(
-    deed: AuditEntry, target: Target, edit: Edit, known: dict[tuple[str, str, str], Mark], now: datetime
+    entry: AuditEntry, target: Target, edit: Edit, known: dict[tuple[str, str, str], Mark], now: datetime
 ) -> Change:
-    """Work out one change; `known` follows, as a thing may come twice."""
+    """Return one change, and update `known`, because a target may occur twice."""
     before = known.get(target.checked().key)
     after = edit(before)
     if after is not None:
-        after = None if after.is_empty else replace(after, target=target, at=now, by=deed.by)
-    if deed.by == SYSTEM and loosens(before, after, now):
+        after = None if after.is_empty else replace(after, target=target, at=now, by=entry.by)
+    if entry.by == SYSTEM and loosens(before, after, now):
         raise Forbidden(
             f"{SYSTEM} may not unpin {target}",
             why="the purge renews what runs and takes no pin away",
@@ -428,7 +428,7 @@ def _change(
 
 
 def _read(connection: Connection, uid: str, targets: Sequence[Target]) -> dict[tuple[str, str, str], Mark]:
-    """Read the marks of some things by their keys."""
+    """Read the marks of some targets by their keys."""
     c = marks.c
     keys = [target.key for target in targets]
     query = select(marks).where(c.uid == uid, tuple_(c.repository, c.tag, c.manifest).in_(keys))

@@ -19,7 +19,7 @@ EVERYWHERE = "*"
 
 
 class Role(StrEnum):
-    """What somebody may do (requirement 11.0)."""
+    """What a user may do (requirement 11.0)."""
 
     POLICY_WRITER = "purge-policy-writer"
     """Change policies, assign rules and roles."""
@@ -28,33 +28,33 @@ class Role(StrEnum):
 
 
 def read_role(text: str) -> Role:
-    """Read the name of a role; the seed's own names, with ``acr-`` before them, are the same."""
+    """Read the name of a role; names with the prefix ``acr-``, as in the specification, are the same."""
     try:
         return Role(text.strip().casefold().removeprefix("acr-"))
     except ValueError:
-        raise BadInput(f"{text!r} is no role", fix=nearest(text, [str(role) for role in Role])) from None
+        raise BadInput(f"{text!r} is not a role", fix=nearest(text, [str(role) for role in Role])) from None
 
 
 @dataclass(frozen=True)
 class Target:
-    """What can be marked: a tag, with the digest that it stands for now, or a manifest."""
+    """A tag with its current digest, or a manifest: what can have a mark."""
 
     repository: str
     tag: str
-    """Empty: the manifest itself."""
+    """Empty for a manifest."""
     digest: str
 
     def __str__(self) -> str:
-        """Write it as the log does: a tag by its name, a manifest by its digest."""
+        """Return it as in the log: a tag by its name, a manifest by its digest."""
         return f"{self.repository}:{self.tag}" if self.tag else f"{self.repository}@{self.digest}"
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Give what makes it one thing: the digest counts for a manifest alone, as tags move."""
+        """Return its key; the digest is part of it only for a manifest, because tags move."""
         return (self.repository, self.tag, "" if self.tag else self.digest)
 
     def checked(self) -> Target:
-        """Give it back, or raise BadInput: names go into tables that other machines read."""
+        """Return it, or raise BadInput: names go into tables that other machines read."""
         check_repository(self.repository)
         check_digest(self.digest)
         if self.tag:
@@ -64,7 +64,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Mark:
-    """What people assigned to a tag or manifest, and the state of its quarantine, since when."""
+    """What users assigned to a tag or manifest, and the state of its quarantine."""
 
     target: Target
     assigned: Assigned = field(default_factory=Assigned)
@@ -74,20 +74,20 @@ class Mark:
     by: str = ""
     """Who changed it."""
     earlier: Assigned | None = None
-    """What had been assigned when it failed its check; it comes back if it passes after all."""
+    """The assignment from before a failed check; it is restored if the check passes later."""
 
     @property
     def is_empty(self) -> bool:
-        """Tell that it says nothing."""
+        """Return True if nothing is assigned."""
         return self == Mark(self.target, at=self.at, by=self.by)
 
     def is_pinned(self, now: datetime) -> bool:
-        """Tell that it must not go now: a pin whose date has come holds nothing any more."""
+        """Return True if a pin holds it now; a pin whose date has come does not."""
         date = self.assigned.expires_at
         return self.assigned.can_delete_prior is False and (date is None or date > now)
 
     def plain(self) -> dict[str, Any]:
-        """Write what it says as plain data, for the log and for people."""
+        """Return it as plain data, for the log and for users."""
         state = self.quarantine
         return {
             "digest": self.target.digest,
@@ -102,7 +102,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Change:
-    """A mark before and after; before it there may have been none, and after it none may be left."""
+    """A mark before and after a change; None if there is none."""
 
     target: Target
     before: Mark | None
@@ -110,7 +110,7 @@ class Change:
 
 
 class LogKind(StrEnum):
-    """What an entry of the log is about."""
+    """The subject of a log entry."""
 
     POLICY = "policy"
     IMAGE = "image"
@@ -120,7 +120,7 @@ class LogKind(StrEnum):
 
 @dataclass(frozen=True)
 class LogEntry:
-    """Who did what and when, with the values before and after; or what was refused, and why."""
+    """Who did what and when, with the values before and after; or what was refused and why."""
 
     id: int
     at: datetime
@@ -132,12 +132,12 @@ class LogEntry:
     before: Any = None
     after: Any = None
     refused: str = ""
-    """Why it was not done; empty if it was."""
+    """Why it was refused; empty if it was done."""
 
 
 @dataclass(frozen=True)
 class Grant:
-    """Somebody has a role in a registry or, where the uid is ``*``, in all."""
+    """The role of a user in a registry or, if the uid is ``*``, in all."""
 
     uid: str
     member: str
@@ -147,7 +147,7 @@ class Grant:
 
 
 class Action(StrEnum):
-    """What a registry notified of."""
+    """The action of a notification."""
 
     PUSH = "push"
     DELETE = "delete"
@@ -155,28 +155,28 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class Event:
-    """A notification of a registry; its id is given when it is recorded, and grows."""
+    """A notification of a registry; it gets a growing id when it is recorded."""
 
     action: Action
     repository: str
     tag: str
     """Empty if it is about the manifest alone."""
     digest: str
-    """Empty where the registry did not say it, as of a tag that was deleted."""
+    """Empty if the registry did not send it, as for a deleted tag."""
     at: datetime
     id: int = 0
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Where the last scan of a registry is, and what is in it."""
+    """The last scan of a registry: its folder and its contents."""
 
     folder: str
     scanned_at: datetime
     manifests: int
     tags: int
     last_event: int = 0
-    """The id of the last notification that is folded in."""
+    """The id of the last notification that it includes."""
 
 
 def _moment(at: datetime | None) -> str | None:

@@ -37,7 +37,7 @@ _GIVEN = {same_name(policy.name): policy for policy in GIVEN_POLICIES}
 
 @dataclass(frozen=True)
 class Difference:
-    """One thing that a change makes different, as the log keeps it."""
+    """One difference that a change makes, as the log records it."""
 
     subject: str
     what: str
@@ -46,19 +46,19 @@ class Difference:
 
 
 def checked(policies: Policies) -> Policies:
-    """Give policies in the form in which they are kept; those that do not read back are refused."""
+    """Return policies in their stored form; refuse those that read back differently."""
     for policy in policies.named.values():
         check_name(policy.name)
     found = read_policies(write_policies(policies), "the policies")
     if found != policies:
         raise BadInput(
-            "these policies cannot be kept", why="they read back as others", fix="check their names"
+            "these policies cannot be kept", why="they read back differently", fix="check their names"
         )
     return found
 
 
 def the_policy(policies: Policies, name: str) -> Policy:
-    """Find a policy, or say which there are."""
+    """Return a policy, or raise an error that suggests similar names."""
     found = policies.find(name)
     if found is None:
         names = [policy.name for policy in policies.named.values()]
@@ -67,14 +67,14 @@ def the_policy(policies: Policies, name: str) -> Policy:
 
 
 def with_policy(policies: Policies, policy: Policy) -> Policies:
-    """Add a policy, or change the one of that name; its name keeps its spelling."""
+    """Add a policy, or change the one of that name, which keeps its spelling."""
     name = same_name(check_name(policy.name))
     known = policies.named.get(name) or _GIVEN.get(name) or policy
     return replace(policies, named={**policies.named, name: replace(policy, name=known.name)})
 
 
 def without_policy(policies: Policies, name: str) -> Policies:
-    """Remove a policy, unless every registry needs it or a rule gives it to tags."""
+    """Remove a policy, unless it is built in or an assign rule uses it."""
     policy = the_policy(policies, name)
     _not_system(policy, "removed")
     used = [rule for rule in policies.assign if same_name(rule.policy) == same_name(policy.name)]
@@ -95,7 +95,7 @@ def without_policy(policies: Policies, name: str) -> Policies:
 
 
 def with_new_name(policies: Policies, name: str, new: str) -> Policies:
-    """Rename a policy; assign rules follow, and what was assigned keeps its values and shows the old name."""
+    """Rename a policy in the assign rules too; existing assignments keep their values and the old name."""
     policy = the_policy(policies, name)
     _not_system(policy, "renamed")
     wanted, old = same_name(check_name(new)), same_name(policy.name)
@@ -116,7 +116,7 @@ def with_new_name(policies: Policies, name: str, new: str) -> Policies:
 
 
 def differences(before: Policies, after: Policies) -> Iterator[Difference]:
-    """Name what a change makes different: each policy by itself, and the rules of each kind."""
+    """Yield the differences of a change: one per policy, and one per kind of rules."""
     for key in sorted({*before.named, *after.named}):
         old, new = before.named.get(key), after.named.get(key)
         if old != new:
@@ -127,7 +127,7 @@ def differences(before: Policies, after: Policies) -> Iterator[Difference]:
 
 
 def rule_differences(before: Policies, after: Policies) -> Iterator[Difference]:
-    """Name what a change makes different in the rules."""
+    """Yield the differences of a change in the rules."""
     assign = ([plain_assign(rule) for rule in side.assign] for side in (before, after))
     keep = ([plain_keep(rule) for rule in side.keep_newest] for side in (before, after))
     for subject, (old, new) in ((ASSIGN_RULES, assign), (KEEP_RULES, keep)):
@@ -139,10 +139,10 @@ def rule_differences(before: Policies, after: Policies) -> Iterator[Difference]:
 
 
 def check_name(name: str) -> str:
-    """Give the name of a policy back, or raise BadInput: it is shown in tables and written into logs."""
+    """Return the name of a policy, or raise BadInput: it is shown in tables and written into logs."""
     if not name.strip() or name != name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
         fix = f"use up to {LONGEST_NAME} printable characters, no blank at either end"
-        raise BadInput(f"{name!r} is no name of a policy", fix=fix)
+        raise BadInput(f"{name!r} is not a valid name for a policy", fix=fix)
     return name
 
 
@@ -161,7 +161,7 @@ DOCUMENT = "all policies"
 
 @dataclass(frozen=True)
 class StoredPolicies:
-    """The policies of a registry, and who changed them last; nobody has if the time is None."""
+    """The policies of a registry, and who changed them last; the time is None if they never changed."""
 
     policies: Policies
     hash: str
@@ -182,38 +182,38 @@ class PolicyRecords(RecordsBase):
     """The policies of all registries."""
 
     def policies(self, uid: str) -> Policies:
-        """Give the policies of a registry; what every registry begins with if nobody has changed any."""
+        """Return the policies of a registry, or the initial ones if they never changed."""
         return self.stored_policies(uid).policies
 
     def stored_policies(self, uid: str) -> StoredPolicies:
-        """Give the policies of a registry, and who changed them last."""
+        """Return the policies of a registry, and who changed them last."""
         with self._database.reading() as connection:
             return read_stored(connection, uid)
 
     def save_policies(self, uid: str, policies: Policies, by: str) -> PolicyChange:
-        """Make this the whole document of a registry, also if the one that is stored cannot be read."""
-        deed = AuditEntry(uid, by, LogKind.POLICY, DOCUMENT, "replace all policies")
-        return self._edit(deed, lambda _: checked(policies), replaces=True)
+        """Replace all policies of a registry, even if the stored ones cannot be read."""
+        entry = AuditEntry(uid, by, LogKind.POLICY, DOCUMENT, "replace all policies")
+        return self._edit(entry, lambda _: checked(policies), replaces=True)
 
     def put_policy(self, uid: str, policy: Policy, by: str) -> PolicyChange:
-        """Add a policy or change the one of that name; what it was assigned to keeps its values."""
+        """Add a policy or change the one of that name; existing assignments keep their values."""
         return self.edit_policy(uid, policy.name, lambda _: policy, by)
 
     def edit_policy(
         self, uid: str, name: str, edit: Callable[[Policy | None], Policy], by: str
     ) -> PolicyChange:
-        """Make a policy from the one of that name, None if there is none, with nobody at work in between."""
-        deed = AuditEntry(uid, by, LogKind.POLICY, check_name(name), f"set policy {name}")
-        return self._edit(deed, lambda before: checked(with_policy(before, edit(before.find(name)))))
+        """Edit the policy of that name (None if there is none), in one transaction."""
+        entry = AuditEntry(uid, by, LogKind.POLICY, check_name(name), f"set policy {name}")
+        return self._edit(entry, lambda before: checked(with_policy(before, edit(before.find(name)))))
 
     def remove_policy(self, uid: str, name: str, by: str) -> PolicyChange:
-        """Remove a policy; what it was assigned to keeps its values and shows its name."""
-        deed = AuditEntry(uid, by, LogKind.POLICY, check_name(name), f"remove policy {name}")
-        return self._edit(deed, lambda before: checked(without_policy(before, name)))
+        """Remove a policy; existing assignments keep their values and its name."""
+        entry = AuditEntry(uid, by, LogKind.POLICY, check_name(name), f"remove policy {name}")
+        return self._edit(entry, lambda before: checked(without_policy(before, name)))
 
     def rename_policy(self, uid: str, name: str, new: str, by: str) -> PolicyChange:
-        """Rename a policy; assign rules follow, and what it was assigned to shows its old name."""
-        deed = AuditEntry(uid, by, LogKind.POLICY, check_name(name), f"rename policy {name} to {new}")
+        """Rename a policy in the assign rules too; existing assignments keep the old name."""
+        entry = AuditEntry(uid, by, LogKind.POLICY, check_name(name), f"rename policy {name} to {new}")
 
         def renamed(before: Policies, after: Policies) -> Iterable[Difference]:
             old, now = the_policy(before, name), the_policy(after, new)
@@ -222,26 +222,26 @@ class PolicyRecords(RecordsBase):
                 yield Difference(old.name, words, plain_policy(old), plain_policy(now))
             yield from rule_differences(before, after)
 
-        return self._edit(deed, lambda before: checked(with_new_name(before, name, new)), renamed)
+        return self._edit(entry, lambda before: checked(with_new_name(before, name, new)), renamed)
 
     def _edit(
         self,
-        deed: AuditEntry,
+        entry: AuditEntry,
         edit: Callable[[Policies], Policies],
         found: Callable[[Policies, Policies], Iterable[Difference]] = differences,
         *,
         replaces: bool = False,
     ) -> PolicyChange:
         """
-        Change the document and log each thing that is different; what changes nothing is not logged.
+        Change the document and log each difference.
 
         A document that `replaces` the stored one is written even if that cannot be read: an earlier version
         of Ebbtide accepted patterns that this one refuses.
         """
-        with self._doing(deed, Role.POLICY_WRITER) as connection:
+        with self._doing(entry, Role.POLICY_WRITER) as connection:
             unreadable: tuple[Difference, ...] = ()
             try:
-                before = read_stored(connection, deed.uid).policies
+                before = read_stored(connection, entry.uid).policies
             except MetadataError as broken:
                 if not replaces:
                     raise
@@ -252,9 +252,9 @@ class PolicyRecords(RecordsBase):
             different = (*unreadable, *found(before, after))
             now = self._clock()
             if different:
-                _write(connection, deed, after, now)
+                _write(connection, entry, after, now)
             rows = [
-                log_row(replace(deed, subject=d.subject, what=d.what), now, before=d.before, after=d.after)
+                log_row(replace(entry, subject=d.subject, what=d.what), now, before=d.before, after=d.after)
                 for d in different
             ]
             self._note(connection, rows)
@@ -277,14 +277,14 @@ def read_stored(connection: Connection, uid: str) -> StoredPolicies:
     return StoredPolicies(policies, row["hash"], from_micros(row["updated_at"]), row["updated_by"])
 
 
-def _write(connection: Connection, deed: AuditEntry, policies: Policies, now: datetime) -> None:
+def _write(connection: Connection, entry: AuditEntry, policies: Policies, now: datetime) -> None:
     connection.execute(
         update(registries)
-        .where(registries.c.uid == deed.uid)
+        .where(registries.c.uid == entry.uid)
         .values(
             policies=policies_text(policies),
             hash=policies_hash(policies),
             updated_at=to_micros(now),
-            updated_by=deed.by,
+            updated_by=entry.by,
         )
     )

@@ -29,28 +29,28 @@ class LogRecords(RecordsBase):
     def log(
         self, uid: str, *, subject: str = "", kind: LogKind | None = None, limit: int | None = None
     ) -> Iterator[LogEntry]:
-        """Stream the log of a registry, newest first, with what was granted in all registries."""
+        """Yield the log of a registry, newest first, with grants for all registries."""
         if limit is not None and limit < 1:
             raise BadInput(f"a limit of {limit} entries shows nothing", fix="use 1 or more")
         return self._entries(log_query(uid, subject, kind, limit))
 
     def note_purge(self, uid: str, run_id: int, text: str, by: str = SYSTEM) -> None:
-        """Add what a purge did, in a few words, to the log."""
-        deed = AuditEntry(uid, by, LogKind.PURGE, f"run {run_id}", text)
-        with self._doing(deed, Role.IMAGE_WRITER) as connection:
-            self._note(connection, [log_row(deed, self._clock())])
+        """Add a summary of a purge to the log."""
+        entry = AuditEntry(uid, by, LogKind.PURGE, f"run {run_id}", text)
+        with self._doing(entry, Role.IMAGE_WRITER) as connection:
+            self._note(connection, [log_row(entry, self._clock())])
 
     def note_image(self, uid: str, by: str, image: str, what: str) -> None:
-        """Add to the log what somebody did to an image in the registry itself, such as restoring it."""
-        deed = AuditEntry(uid, by, LogKind.IMAGE, image, what)
-        with self._doing(deed, Role.IMAGE_WRITER) as connection:
-            self._note(connection, [log_row(deed, self._clock())])
+        """Add to the log what a user did to an image in the registry itself, such as a restore."""
+        entry = AuditEntry(uid, by, LogKind.IMAGE, image, what)
+        with self._doing(entry, Role.IMAGE_WRITER) as connection:
+            self._note(connection, [log_row(entry, self._clock())])
 
     def note_refusal(self, uid: str, by: str, image: str, what: str, why: str) -> None:
-        """Add to the log that somebody asked for something that was not done to an image."""
-        deed = AuditEntry(uid, by, LogKind.IMAGE, image, what)
+        """Add to the log that a change to an image was refused."""
+        entry = AuditEntry(uid, by, LogKind.IMAGE, image, what)
         with self._changing(uid) as connection:
-            self._note(connection, [log_row(deed, self._clock(), refused=why)])
+            self._note(connection, [log_row(entry, self._clock(), refused=why)])
 
     def _entries(self, query: Any) -> Iterator[LogEntry]:
         with self._database.reading() as connection:
@@ -109,6 +109,6 @@ class ImageRecords(
     >>> records.put_policy(uid, Policy("Prod", Period(6, Unit.MONTHS), False), by="alice")  # doctest: +SKIP
     >>> records.change_mark(uid, target, assigning("Prod"), "alice", "assign Prod")  # doctest: +SKIP
 
-    Every change is one transaction together with its entry in the log, and looks at the role of who makes it
+    Every change is one transaction together with its entry in the log, and checks the role of the user
     in that transaction. Changes of one registry wait for each other; readers wait for nobody.
     """

@@ -25,16 +25,16 @@ class EventRecords(RecordsBase):
     """The notifications and the last scans of all registries."""
 
     def add_events(self, uid: str, found: Iterable[Event]) -> None:
-        """Record notifications, all or none; one that came before is left out, as registries send twice."""
+        """Record notifications, all or none, without duplicates, which registries send."""
         rest = (_row(uid, event) for event in found)
-        # One at a time, so that ids become visible in their order: a reader who forgets up to an id must
-        # not miss one that was on its way.
+        # One writer at a time, so that ids become visible in order: a reader that forgets up to an id must
+        # not miss one that was not committed yet.
         with self._changing(uid) as connection:
             while chunk := list(islice(rest, _AT_ONCE)):
                 connection.execute(new_rows(connection, events).on_conflict_do_nothing(), chunk)
 
     def events(self, uid: str, *, after: int = 0) -> Iterator[Event]:
-        """Stream the notifications of a registry in the order in which they were recorded."""
+        """Yield the notifications of a registry in the order in which they were recorded."""
         query = select(events).where(events.c.uid == uid, events.c.id > after).order_by(events.c.id)
         with self._database.reading() as connection:
             for row in connection.execution_options(yield_per=_AT_ONCE).execute(query).mappings():
@@ -48,12 +48,12 @@ class EventRecords(RecordsBase):
                 )
 
     def forget_events(self, uid: str, up_to_id: int) -> None:
-        """Forget notifications up to an id, when what they say is kept elsewhere."""
+        """Remove notifications up to an id, when a scan includes them."""
         with self._changing(uid) as connection:
             connection.execute(delete(events).where(events.c.uid == uid, events.c.id <= up_to_id))
 
     def snapshot(self, uid: str) -> Snapshot | None:
-        """Say where the last scan of a registry is, None before the first."""
+        """Return the last scan of a registry; None before the first."""
         with self._database.reading() as connection:
             query = select(snapshots).where(snapshots.c.uid == uid)
             row = connection.execute(query).mappings().one_or_none()
@@ -63,7 +63,7 @@ class EventRecords(RecordsBase):
         return Snapshot(row["folder"], scanned, row["manifests"], row["tags"], row["last_event"])
 
     def record_snapshot(self, uid: str, snapshot: Snapshot) -> None:
-        """Make this the last scan of a registry."""
+        """Record the last scan of a registry."""
         row = {
             "uid": uid,
             "folder": snapshot.folder,
@@ -77,7 +77,7 @@ class EventRecords(RecordsBase):
 
 
 def _row(uid: str, event: Event) -> dict[str, Any]:
-    """Write a notification as a row; what it names comes from outside."""
+    """Return the row of a notification, with checked names, because they come from outside."""
     return {
         "uid": uid,
         "action": str(event.action),
@@ -92,7 +92,7 @@ class CreationRecords(RecordsBase):
     """The creation dates of images of all registries."""
 
     def creation_dates(self, uid: str) -> Iterator[tuple[str, datetime | None]]:
-        """Stream the digests of a registry that were asked, each with its date; None if it has none."""
+        """Yield the digests of a registry whose dates were read, each with its date or None."""
         c = creation_dates.c
         query = select(c.digest, c.created_at).where(c.uid == uid).order_by(c.digest)
         with self._database.reading() as connection:
@@ -100,7 +100,7 @@ class CreationRecords(RecordsBase):
                 yield digest, None if at is None else from_micros(at)
 
     def creation_dates_of(self, uid: str, digests: Sequence[str]) -> dict[str, datetime]:
-        """Give the dates of some images by digest; those that have none or were not asked are not in it."""
+        """Return the dates of some images by digest, without those that have none."""
         c, found = creation_dates.c, dict[str, datetime]()
         with self._database.reading() as connection:
             for start in range(0, len(digests), _AT_ONCE):
@@ -110,7 +110,7 @@ class CreationRecords(RecordsBase):
         return found
 
     def record_creation_dates(self, uid: str, found: Mapping[str, datetime | None]) -> None:
-        """Record what images say of themselves."""
+        """Record the creation dates of images."""
         rows = [
             {"uid": uid, "digest": digest, "created_at": None if at is None else to_micros(at)}
             for digest, at in sorted(found.items())
@@ -141,14 +141,14 @@ class RunningRecords(RecordsBase):
             return _recorded(connection, uid)
 
     def check_source(self, uid: str, name: str | None, by: str) -> None:
-        """Raise Forbidden, and log it, unless somebody may make this the source of a registry."""
+        """Raise Forbidden, and log it, unless a user may make this the source of a registry."""
         with self._doing(_deed(uid, name, by), None) as connection:
             _check(connection, uid, name, by)
 
     def record_source(self, uid: str, name: str | None, by: str) -> None:
-        """Record the source of a registry, if it is another one or the first, with who chose it."""
-        deed = _deed(uid, name, by)
-        with self._doing(deed, None) as connection:
+        """Record the source of a registry and who chose it, if it is the first or another one."""
+        entry = _deed(uid, name, by)
+        with self._doing(entry, None) as connection:
             before = _check(connection, uid, name, by)
             if before is not None and before.name == name:
                 return
@@ -157,7 +157,7 @@ class RunningRecords(RecordsBase):
             upsert(connection, running_sources, [row], ("uid",))
             if before is not None or name is not None:
                 known = None if before is None else before.name
-                self._note(connection, [log_row(deed, now, before=known, after=name)])
+                self._note(connection, [log_row(entry, now, before=known, after=name)])
 
 
 def _deed(uid: str, name: str | None, by: str) -> AuditEntry:
@@ -166,7 +166,7 @@ def _deed(uid: str, name: str | None, by: str) -> AuditEntry:
 
 
 def _check(connection: Connection, uid: str, name: str | None, by: str) -> RecordedSource | None:
-    """Return the recorded source; to give it up or replace it needs the role, to be the first does not."""
+    """Return the recorded source; only its removal or replacement needs the role."""
     before = _recorded(connection, uid)
     if before is not None and before.name is not None and before.name != name:
         what = f"{_deed(uid, name, by).what} instead of {before.name}"

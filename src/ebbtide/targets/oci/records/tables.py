@@ -23,7 +23,7 @@ from ebbtide.state.migration import Revision, Schema
 metadata = MetaData()
 
 _NUMBER = BigInteger().with_variant(Integer, "sqlite")
-"""What SQLite counts up by itself must be called INTEGER there; it has 64 bits all the same."""
+"""An autoincrement column of SQLite must have the type INTEGER, which has 64 bits there."""
 
 about = Table("image_records_about", metadata, Column("version", Integer, nullable=False))
 
@@ -37,7 +37,7 @@ registries = Table(
     Column("updated_at", BigInteger),
     Column("updated_by", Text),
 )
-"""One row for each registry: its policies, and what every change locks before it looks at anything."""
+"""One row per registry: its policies. Every change locks it first."""
 
 marks = Table(
     "image_marks",
@@ -57,7 +57,7 @@ marks = Table(
     Column("updated_by", Text, nullable=False),
     Column("earlier", Text),
 )
-"""What people assigned. `manifest` is the digest where there is no tag, else empty, as tags move."""
+"""What users assigned. `manifest` is the digest if there is no tag, else empty, because tags move."""
 
 log = Table(
     "image_log",
@@ -99,7 +99,7 @@ events = Table(
     Column("at", BigInteger, nullable=False),
     UniqueConstraint("uid", "repository", "tag", "digest", "action", "at"),
     Index("image_events_of_registry", "uid", "id"),
-    # Ids of what was forgotten never come again: who has seen up to an id must miss nothing after it.
+    # Ids are never reused: a reader that has seen up to an id must miss nothing after it.
     sqlite_autoincrement=True,
 )
 
@@ -122,7 +122,7 @@ adoptions = Table(
     Column("at", BigInteger, nullable=False),
     Column("by", Text, nullable=False),
 )
-"""Who confirmed what the policies do to a repository or, where that is empty, to the whole registry."""
+"""Who confirmed what the policies do to a repository or, if that is empty, to the whole registry."""
 
 running_sources = Table(
     "image_running_sources",
@@ -142,7 +142,7 @@ creation_dates = Table(
     Column("digest", NAME, primary_key=True),
     Column("created_at", BigInteger),
 )
-"""When images say that they were built, null if one does not say: a digest says the same for ever."""
+"""When images were built, null if unknown; the date of a digest never changes."""
 
 registry_names = Table(
     "image_registry_names",
