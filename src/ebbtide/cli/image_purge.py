@@ -27,7 +27,7 @@ from ebbtide.engine.spark.failures import own_errors
 from ebbtide.state.locks import target_lock
 from ebbtide.state.users import current_user
 from ebbtide.targets.kinds import words_of
-from ebbtide.targets.oci.client.image_ref import image_ref
+from ebbtide.targets.oci.client.image_ref import image_ref, repository_url
 from ebbtide.targets.oci.model import Decision as Judged
 from ebbtide.targets.oci.purge.collector import looker_of
 from ebbtide.targets.oci.purge.shop import RegistryShop
@@ -236,7 +236,7 @@ def _wanted(
             raise BadInput("--repository, --tag and --untagged need --older-than", fix="add --older-than")
         image = image_ref(target)
         named = Named(image.repository, image.tag, image.digest)
-        return _place(image.registry, image.repository), Wanted((named,))
+        return repository_url(image.registry, image.repository), Wanted((named,))
     if not target.startswith(("oci://", "oci-layout:")):
         raise BadInput(
             f"{target!r} is not a registry", fix="write oci://HOST, oci://HOST/REPO or oci-layout:FOLDER"
@@ -271,11 +271,6 @@ def _age(text: str) -> timedelta:
             fix="write 30d, 12h or 2w",
         )
     return timedelta(hours=hours)
-
-
-def _place(registry: str, repository: str) -> str:
-    """Return the address of the repository alone, if an address can name one."""
-    return f"{registry}/{repository}" if registry.startswith("oci://") else registry
 
 
 def _refused(state: State, manifest: Manifest) -> dict[str, str]:

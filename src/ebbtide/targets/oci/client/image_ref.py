@@ -68,6 +68,11 @@ def place_in(registry: str, name: str) -> str:
     return f"{registry}{'/' if registry.startswith('oci://') else '//'}{name}" if name else registry
 
 
+def repository_url(registry: str, repository: str) -> str:
+    """Return the URL of one repository; a folder of image layouts has only one of its own."""
+    return f"{registry}/{repository}" if registry.startswith("oci://") else registry
+
+
 def image_in(name: str) -> tuple[str, str, str]:
     """
     Take the name of an image inside a registry apart: repository, tag and digest, of which one is empty.
