@@ -9,7 +9,7 @@ from tests.unit.lifecycle.decoded import make_files, make_range
 
 from ebbtide.engine.tables.digest import hash_addresses
 from ebbtide.targets.repository.affected import finish_folder, is_affected, make_folder
-from ebbtide.targets.repository.increments import _Visitor
+from ebbtide.targets.repository.increments import _RangeComparer
 from ebbtide.targets.repository.model import COMMITTED
 
 OLD, NEW = ["data/1", "data/2"], ["data/1", "data/new"]
@@ -56,7 +56,7 @@ def test_what_a_change_affects(tmp_path, old, new, affected):
         }
         for info, (now, before) in ((make_range(files, OLD), old), (make_range(files, NEW), new))
     ]
-    (counts,) = _Visitor({0: files}, folder, again=False)([pa.RecordBatch.from_pylist(units)])
+    (counts,) = _RangeComparer({0: files}, folder, again=False)([pa.RecordBatch.from_pylist(units)])
     finish_folder(folder, counts.to_pylist()[0]["affected"])
     everything = ["data/1", "data/2", "data/new"]
     found = is_affected(folder, 0, hash_addresses(everything))

@@ -1,17 +1,16 @@
-"""Incremental runs: standings that cannot have changed are kept, all others are added up again.
+"""
+Incremental runs: verdicts that cannot have changed are kept, all others are computed again.
 
-An address's standing is a pure function of the range rows that name it: what a range says, and how the rules
-treat who reaches it. The ranges of then and now are compared, whatever caused the difference (a commit, a
-reset, a branch deleted, a staged copy that is gone). Every address that a row which came *or went* names is
-added up again, from all the ranges there are now; the others are what they were. Nothing is derived from a
-log of changes, and no earlier run need have succeeded.
+The verdict on an address is a pure function of the range rows that name it and of how the rules treat the
+referrers of those ranges. The ranges of the last run and of this one are compared, whatever caused a
+difference (a commit, a reset, a deleted branch, a staged copy that is gone). Every address that an added *or
+removed* row names is computed again, from all ranges of this run; all other verdicts stay. Nothing is derived
+from a log of changes, and no earlier run has to have succeeded.
 
-Visiting ranges: each is decoded if nobody has decoded it before, and those that changed say what they affect.
-
-A range changed if it came, went, or is reached in another way than before. Each of its rows affects the
-address that it names, unless the very same row, reached in the same way, is in a range that neither came nor
-went: then one more or one less of it makes no difference. So a commit that rewrites a range for the sake of
-one key affects that key's addresses and not ten thousand others.
+A range changed if it was added or removed, or if its referrers changed. Each of its rows affects the address
+that it names, unless the same row is in an unchanged range with the same referrers: then one row more or less
+makes no difference. So a commit that rewrites a range to change one key affects the addresses of that key,
+and not those of ten thousand others.
 """
 
 from __future__ import annotations
@@ -39,21 +38,21 @@ from ebbtide.targets.repository.world import World
 
 
 @dataclass(frozen=True)
-class Visited:
-    """How many ranges a run uses, how many of them it had to decode, and what differs from before."""
+class RangeChanges:
+    """How many ranges a run uses, how many of them it decoded, and what differs from the last run."""
 
     ranges: int
     new: int
     entries: int
     affected: int | None
-    """How many addresses differ; None if there is nothing to compare with, or it would not pay."""
+    """How many addresses may differ; None if there is nothing to compare with, or too many do."""
     folder: Path
-    """Where they are written."""
+    """The folder of the affected addresses."""
 
 
 @dataclass(frozen=True)
-class Refreshed:
-    """Standings added up again: of the affected addresses, or of all if nothing earlier could be kept."""
+class UpdatedVerdicts:
+    """Verdicts that were computed again: on the affected addresses, or on all of them."""
 
     rows: DataFrame
     affected: DataFrame | None
@@ -61,13 +60,13 @@ class Refreshed:
     """How many addresses are affected."""
 
     def laid_over(self, earlier: DataFrame) -> DataFrame:
-        """Give all standings: what was kept, and what was added up again."""
+        """Return all verdicts: the earlier ones, except where they were computed again."""
         if self.affected is None:
             return self.rows
         return laid_over(earlier, self.affected, self.count, self.rows)
 
 
-def visited(
+def compare_ranges(
     ranges: DataFrame,
     before: DataFrame | None,
     worlds: Mapping[int, World],
@@ -75,44 +74,44 @@ def visited(
     *,
     again: bool = False,
     most_changed: float = 0.5,
-) -> Visited:
+) -> RangeChanges:
     """
-    Decode the ranges that nobody has decoded before, or all of them `again`, and compare with before.
+    Decode the ranges that are not in the cache, or all of them `again`, and compare with the last run.
 
-    With more than `most_changed` rows changed for every entry, adding up everything is the shorter way.
+    If more than the fraction `most_changed` of all entries is affected, computing everything is faster.
     """
     try:
         with own_errors():
-            counts = visit_ranges(ranges, before, worlds, folder, again=again)
+            counts = _compare_ranges(ranges, before, worlds, folder, again=again)
     except MetadataError:
         if before is None:
             raise
-        # A range that went may be in no store any more. What it named is not needed to read everything.
-        return visited(ranges, None, worlds, folder, again=again)
+        # A range of the last run may be gone from the store. Computing everything does not need it.
+        return compare_ranges(ranges, None, worlds, folder, again=again)
     few = before is not None and counts["affected"] <= most_changed * counts["entries"]
     affected = counts.pop("affected")
-    return Visited(**counts, affected=affected if few else None, folder=folder)
+    return RangeChanges(**counts, affected=affected if few else None, folder=folder)
 
 
-def refreshed(ranges: DataFrame, worlds: Mapping[int, World], seen: Visited) -> Refreshed:
-    """Add up the standings of the affected addresses, or all of them."""
+def updated_verdicts(ranges: DataFrame, worlds: Mapping[int, World], seen: RangeChanges) -> UpdatedVerdicts:
+    """Compute the verdicts on the affected addresses, or on all of them."""
     if seen.affected is None:
-        return Refreshed(standings(references(ranges, worlds)), None, 0)
+        return UpdatedVerdicts(standings(references(ranges, worlds)), None, 0)
     affected = affected_table(ranges.sparkSession, seen.folder)
     among = references(ranges, worlds, among=seen.folder)
-    return Refreshed(standings(among, affected), affected, seen.affected)
+    return UpdatedVerdicts(standings(among, affected), affected, seen.affected)
 
 
 _MOST_COMPARED = 4
-"""A changed range is compared with so many of those that stayed; with more, little more would be found."""
+"""A changed range is compared with this many unchanged ones; more of them would save little more."""
 _ROW = ["key", "address", "created", "size", "doubtful"]
 _COUNTS = pa.schema([(name, pa.int64()) for name in ("ranges", "new", "entries", "affected")])
 
 
-def visit_ranges(
+def _compare_ranges(
     now: DataFrame, before: DataFrame | None, worlds: Mapping[int, World], folder: Path, *, again: bool
 ) -> dict[str, int]:
-    """Decode what is new, or everything `again`; count it, and write to a folder what differs from before."""
+    """Decode new ranges, or all of them `again`; write affected addresses to a folder, and count."""
     make_folder(folder)
     sided = now.withColumn("now", f.lit(True))
     if before is not None:
@@ -126,9 +125,9 @@ def visit_ranges(
     )
     files = {number: world.files for number, world in worlds.items()}
     tasks = (4 if again else 1) * now.sparkSession.sparkContext.defaultParallelism
-    # Versions of one stretch of keys meet in one task, where they can be compared.
+    # Versions of the same range of keys meet in one task, where they can be compared.
     spread = units.repartitionByRange(tasks, "world", "min_key")
-    visitor = _Visitor(files, folder if before is not None else None, again)
+    visitor = _RangeComparer(files, folder if before is not None else None, again)
     counts = spread.mapInArrow(visitor, ", ".join(f"{name} long" for name in _COUNTS.names)).toArrow()
     totals = {name: sum(counts.column(name).to_pylist()) for name in _COUNTS.names}
     finish_folder(folder, totals["affected"])
@@ -136,14 +135,14 @@ def visit_ranges(
 
 
 def _referrers(side: Column) -> Column:
-    """Gather who reaches a range, as text: days may be null, and nulls never equal each other."""
+    """Return the referrers of a range as text: days may be null, and nulls never equal each other."""
     referrer = f.to_json(f.struct("referrer", "name", "days"), {"ignoreNullFields": "false"})
     return f.array_join(f.sort_array(f.collect_list(f.when(side, referrer))), "\n")
 
 
 @dataclass(frozen=True)
-class _Unit:
-    """A range, and who reaches it now and who did before; nobody is an empty text."""
+class _ComparedRange:
+    """A range with its referrers now and in the last run; an empty text means none."""
 
     world: int
     folder: str
@@ -155,8 +154,8 @@ class _Unit:
     def stayed(self) -> bool:
         return self.now == self.before
 
-    def can_excuse(self, other: _Unit) -> bool:
-        """Tell whether rows of this range may make rows of a changed one count for nothing."""
+    def makes_irrelevant(self, other: _ComparedRange) -> bool:
+        """Return True if a row of this range makes the same row of a changed range irrelevant."""
         return (
             self.stayed
             and self.world == other.world
@@ -167,22 +166,22 @@ class _Unit:
 
 
 @dataclass(frozen=True)
-class _Visitor:
-    """Visits ranges on an executor."""
+class _RangeComparer:
+    """Decodes and compares ranges on an executor."""
 
     files: Mapping[int, RangeCache]
     folder: Path | None
-    """Where to write what differs from before; None if there is nothing to compare with."""
+    """Where to write affected addresses; None if there is nothing to compare with."""
     again: bool
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        units = [_unit(row) for batch in batches for row in batch.to_pylist()]
+        units = [_compared_range(row) for batch in batches for row in batch.to_pylist()]
         present = [unit for unit in units if unit.now]
         new = sum(self.files[unit.world].ensure(unit.folder, unit.info, again=self.again) for unit in present)
         counts = [len(present), new, sum(unit.info.count for unit in present), self._compare(units)]
         yield pa.RecordBatch.from_arrays([pa.array([n], pa.int64()) for n in counts], schema=_COUNTS)
 
-    def _compare(self, units: Sequence[_Unit]) -> int:
+    def _compare(self, units: Sequence[_ComparedRange]) -> int:
         if self.folder is None:
             return 0
         found: dict[int, list[Any]] = {}
@@ -192,16 +191,16 @@ class _Visitor:
         context = TaskContext.get()
         return write_affected(self.folder, context.partitionId() if context else 0, found)
 
-    def _affected(self, unit: _Unit, units: Sequence[_Unit]) -> Any:
-        """Give the hashes of the addresses that a changed range affects."""
+    def _affected(self, unit: _ComparedRange, units: Sequence[_ComparedRange]) -> Any:
+        """Return the hashes of the addresses that a changed range affects."""
         files = self.files[unit.world]
-        # A range that is reached in another way than before has both come and gone: nothing excuses it.
+        # A range whose referrers changed counts as both removed and added: all its rows are affected.
         if unit.now and unit.before:
             hashes = files.hashes(unit.folder, unit.info)
         else:
             rows = files.rows(unit.folder, unit.info)
-            staying = [other for other in units if other.can_excuse(unit)]
-            # The fullest have most in common with what was added last.
+            staying = [other for other in units if other.makes_irrelevant(unit)]
+            # Large ranges have most in common with a new version.
             for other in nlargest(_MOST_COMPARED, staying, key=lambda other: other.info.count):
                 known = files.rows(other.folder, other.info).select(_ROW)
                 rows = rows.join(known, _ROW, join_type="left anti")
@@ -209,6 +208,6 @@ class _Visitor:
         return np.unique(hashes)
 
 
-def _unit(row: Mapping[str, Any]) -> _Unit:
+def _compared_range(row: Mapping[str, Any]) -> _ComparedRange:
     info = RangeInfo(row["range_id"], row["min_key"], row["max_key"], row["count"])
-    return _Unit(row["world"], row["folder"], info, row["now"], row["before"])
+    return _ComparedRange(row["world"], row["folder"], info, row["now"], row["before"])

@@ -1,4 +1,4 @@
-"""What a store holds: listed on the executors, one prefix at a time."""
+"""The inventory of a store: listed on the executors, one prefix at a time."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ def inventory(
     prefixes: DataFrame, store: StoreSpec, namespace: str | None, *, merged: bool = False
 ) -> DataFrame:
     """
-    List prefixes of a store, each whole and by one task; a listing that fails half-way stops the job.
+    List prefixes of a store, each in one task; a listing that fails half-way stops the job.
 
-    A prefix that is no folder, which ends in a slash, is the key of one object, and only that is listed.
-    A key that is not spelt as its canonical address has no address and no hash: nothing that Ebbtide wrote
-    has such a key, so there is nothing to compare it with, and callers leave it alone. With `merged` it
-    has the address that all its spellings share, which is what somebody asks who looks for lost objects.
+    A prefix that does not end with a slash is the key of one object, and only that object is listed. A key
+    that is not spelled as its canonical address has no address and no hash: Ebbtide never writes such a key,
+    so there is nothing to compare it with, and callers leave it alone. With `merged` it has the address that
+    all its spellings share, to find objects under any spelling.
     """
     rows = _dealt(prefixes).mapInArrow(_Lister(store, namespace, merged), _ROWS)
-    # Nearly every key is its own address: what is the same does not cross from Python twice.
+    # Nearly every key is its own address, so equal strings are not sent from Python twice.
     address = f.when(f.col("same"), f.col("key")).otherwise(f.col("other"))
     listed = rows.withColumn("address", address)
-    # Spark hashes a null like a value, and then it would be compared.
+    # Spark hashes a null like any value, so that it would be compared.
     hashed = f.when(f.col("address").isNotNull(), address_hash("address"))
     return INVENTORY.check(listed.withColumn("hash", hashed))
 
 
 def _dealt(prefixes: DataFrame) -> DataFrame:
     """
-    Deal prefixes to tasks in turn, from one pile, so that no task has two more than another.
+    Distribute prefixes round-robin so that the numbers of prefixes per task differ by at most one.
 
-    Which prefix is long is known only afterwards; so tasks are small, and a core that is done early takes
-    the next. Numbering them is what makes one pile: Spark leaves out a repartition before another.
+    How long a listing is, is known only afterwards; so tasks are small, and a core that is done early takes
+    the next. The numbers force one order: without them Spark would skip this repartition.
     """
     cores = prefixes.sparkSession.sparkContext.defaultParallelism
     tasks = max(1, min(_TASKS_A_CORE * cores, prefixes.count()))
@@ -84,12 +84,12 @@ class _Lister:
 
 
 def are_addresses(keys: Any, namespace: str) -> Any:
-    """Say of each key whether it is spelt as its canonical address, as all are that Ebbtide wrote."""
+    """Return for each key whether it is spelled as its canonical address, as Ebbtide writes all keys."""
     return _are_same(keys, canonical_column(keys, namespace, odd_as_null=True))
 
 
 def _are_same(keys: Any, addresses: Any) -> Any:
-    # A key may itself read like a URL; the object that such an address names is another one.
+    # A key may look like a URL; an address that looks like this names another object.
     inside = pc.invert(pc.match_substring(addresses, "://"))
     return pc.fill_null(pc.and_(pc.equal(addresses, keys), inside), False)
 
@@ -99,7 +99,7 @@ def _is_folder(prefix: str) -> bool:
 
 
 def _one(store: Store, key: str) -> Iterator[Any]:
-    """List one object; in key order it comes before all others whose keys begin with its own."""
+    """List one object; in key order it comes before all others whose keys start with its key."""
     for found in store.list(key):
         if found.num_rows:
             if found.column("key")[0].as_py() == key:

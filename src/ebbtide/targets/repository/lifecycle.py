@@ -1,14 +1,15 @@
-"""Step 1: the policy table over all runs, and the current rules with their last deleted dates.
+"""
+Lifecycle, in the order of the steps of seed 000.
 
-Step 2: which commits may hold something to delete that no earlier run could.
+1. `policy_table`, `current_rules`: the dates of all runs, and up to which date runs have deleted
+2. `potential_commits`: commits that may hold something that no earlier run could delete
+3. `references`, `standings`: the expired addresses, read by range first and then grouped by address
+4. `deduplicated`: until when each address is held, by all its references
 
-Judging references: what ranges hold is judged on the executors, as Arrow batches, each range once.
-
-Standings: what all the references to an address add up to, one row an address.
-
-Nothing here depends on the time: a standing says until *when* an address is held and by what, not whether it
-is. It is a pure function of the ranges that name the address, of who reaches them and of the rules. Every sum
-is a smallest, a largest or a union, so neither the order of the references nor a repeated one can change it.
+Steps 3 and 4 do not depend on the time: they tell *until when* an address is held and by what, not whether it
+is. The result is a pure function of the ranges that name the address, their referrers and the rules. Every
+aggregate is a minimum, a maximum or a union, so that neither the order of references nor a repeated one can
+change it.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class PolicyRow:
 
 @dataclass(frozen=True)
 class CurrentRule:
-    """What this run is to delete for a prefix and branch, and up to which date a run has done so before."""
+    """Up to which date this run deletes for a prefix and branch, and up to which an earlier run has."""
 
     prefix: str
     branch: str
@@ -68,7 +69,7 @@ class CurrentRule:
 
 
 def policy_table(runs: Iterable[PolicyRun]) -> list[PolicyRow]:
-    """Write down, for every run, the date up to which each rule meant to delete."""
+    """Step 1. Return, for every run, the date up to which each rule deletes."""
     return sorted(
         PolicyRow(run.run_id, row.rule_id, row.prefix, row.branch, row.date_to_be_deleted)
         for run in runs
@@ -78,9 +79,9 @@ def policy_table(runs: Iterable[PolicyRun]) -> list[PolicyRow]:
 
 def current_rules(table: Iterable[PolicyRow], run_id: int, succeeded: Iterable[int]) -> list[CurrentRule]:
     """
-    Give this run's dates by prefix and branch with the last date that a succeeded run reached.
+    Step 1. Return the dates of this run by prefix and branch, and the last date of a run that succeeded.
 
-    Two rules for one prefix and branch count as the one that deletes more: the later date.
+    Of two rules for one prefix and branch the later date counts, which deletes more.
     """
     rows = list(table)
     done = set(succeeded) - {run_id}
@@ -114,10 +115,10 @@ def potential_commits(
     commits: Mapping[str, Commit], branches: Mapping[str, str], rules: Sequence[CurrentRule]
 ) -> list[PotentialCommit]:
     """
-    Find the commits that the dates leave: those after the latest limit among the branches that reach them.
+    Step 2. Return the commits after the latest limit of the branches that reach them.
 
-    An object goes only when every branch lets go of it, so a commit that several branches reach is limited by
-    the latest of their limits (the seed's intersection). A commit that no branch reaches takes the default.
+    An object is deleted only when no branch keeps it, so the latest limit counts for a commit that several
+    branches reach (the seed's intersection). A commit that no branch reaches takes the default.
     """
     limits = _branch_limits(rules)
     names = reached_by(commits, ((head, name, name) for name, head in branches.items()))
@@ -131,7 +132,7 @@ def potential_commits(
 
 
 def _branch_limits(rules: Sequence[CurrentRule]) -> dict[str, datetime]:
-    """Give each named branch, and "" for the others, its earliest last deleted date; none means all."""
+    """Return the earliest last deleted date of each named branch, and of all others as ""."""
     limits: dict[str, datetime] = {}
     for rule in rules:
         limit = _midnight(rule.last_deleted)
@@ -149,7 +150,7 @@ def _midnight(day: date | None) -> datetime:
 
 
 MOST_BUFFERED = 2_000_000
-"""Rows that one task gathers before it hands them on."""
+"""How many rows a task buffers before it emits them."""
 
 
 @dataclass(frozen=True)
@@ -168,9 +169,9 @@ def references(
     among: Path | None = None,
 ) -> DataFrame:
     """
-    Judge every key of every range, or of the addresses `among` a file of affected ones.
+    Step 3, by range. Return every key of every range, or those of affected addresses, with its lapse.
 
-    A range is checked against its name and count when it is decoded; one that fails stops the job.
+    A range is checked when it is decoded; one that is damaged stops the job.
     """
     rules = {
         number: _RangeRules(
@@ -183,8 +184,8 @@ def references(
     order = ("world", "min_key", "folder", "range_id")
     cores = ranges.sparkSession.sparkContext.defaultParallelism
     grouped = ranges_with_referrers(ranges)
-    # Versions of one stretch of keys meet in one task, one after the other: what they share is emitted once.
-    # Where only a few rows are looked for, finding out how to cut the ranges so would take longer than that.
+    # Versions of the same keys meet in one task, one after the other, so that common rows are emitted once.
+    # Where only a few rows are wanted, partitioning by key would take longer than it saves.
     spread = (
         grouped.repartition(cores, "range_id") if among else grouped.repartitionByRange(4 * cores, *order)
     )

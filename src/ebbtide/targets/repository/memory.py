@@ -1,10 +1,11 @@
-"""What runs remember of a repository: its decoded ranges, and the standings of the last run.
+"""
+The memory of a repository: its decoded ranges, and the verdicts of the last run.
 
-All of it is a cache of pure functions of immutable things, so it may be used whatever became of the run that
-made it, and thrown away at any time. What is missing, damaged, or was made by other code, for other rules or
-for another place, is not used: then everything is read again.
+It is a cache of pure functions of immutable content, so it may be used whatever happened to the run that made
+it, and removed at any time. If it is missing, damaged, or was made by other code, for other rules or for
+another namespace, it is not used, and everything is read again.
 
-Standings are a `base` and what has changed since, so that a run writes no more than it added up again.
+Verdicts are stored as a `base` and the changes since, so that a run writes only what it computed again.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ from ebbtide.engine.layout import OnStep
 from ebbtide.engine.sealed import remove_unused
 from ebbtide.engine.tables.contracts import RANGES, STANDINGS
 from ebbtide.engine.tables.row_counts import check_counts, counted_rows, link_table
-from ebbtide.targets.repository.increments import Refreshed
+from ebbtide.targets.repository.increments import UpdatedVerdicts
 from ebbtide.targets.repository.policy import LakePolicy
 
 _MOST_LAID_OVER = 0.25
-"""When more than this share of the base was added up again, the next run begins with a new base."""
+"""When the changes exceed this fraction of the base, a new base is written."""
 
 
 @dataclass(frozen=True)
 class Remembered:
-    """An earlier run's ranges and standings."""
+    """The ranges and verdicts of an earlier run."""
 
     ranges: DataFrame
     layers: Layers
@@ -51,17 +52,17 @@ class Memory:
 
     @classmethod
     def of(cls, root: Path, uid: str, namespace: str) -> Memory:
-        """Find a repository's memory; code or a namespace that changed begins with an empty one."""
+        """Return the memory of a repository; other code or another namespace has an empty one."""
         place = hashlib.sha256(namespace.encode()).hexdigest()[:16]
         return cls(root / "memory" / uid / f"{build_id()}-{place}")
 
     @property
     def references(self) -> Path:
-        """Where decoded ranges are kept."""
+        """The folder of the range cache."""
         return self.folder / "references"
 
     def begin(self) -> float:
-        """Clear away what other code left, and give the file system's time, to tell later what was of use."""
+        """Remove the memory of other code, and return the file system's time, to tell later what was used."""
         for other in self.folder.parent.glob("*"):
             if other != self.folder:
                 shutil.rmtree(other, ignore_errors=True)
@@ -71,7 +72,7 @@ class Memory:
         return stamp.stat().st_mtime
 
     def recall(self, spark: SparkSession, policy: LakePolicy) -> Remembered | None:
-        """Give what the last run added up, if it did so by the same rules and all of it is there."""
+        """Return what the last run stored, if it had the same rules and all of it is there."""
         try:
             known = json.loads((self.folder / "current.json").read_text(encoding="utf-8"))
             if known["rules"] != rules_of(policy):
@@ -89,20 +90,20 @@ class Memory:
         policy: LakePolicy,
         run_id: int,
         ranges: Path,
-        refreshed: Refreshed,
+        updated: UpdatedVerdicts,
         earlier: Remembered | None,
         begun: float,
         on_step: OnStep,
     ) -> Layers:
-        """Remember a run's ranges and standings from now on, and forget what nobody used since it began."""
+        """Store the ranges and verdicts of a run, and remove what was not used since it began."""
         here = f"run-{run_id:06d}"
         shutil.rmtree(self.folder / here, ignore_errors=True)
         known: dict[str, Any] = {"rules": rules_of(policy), "parts": {"ranges": f"{here}/ranges"}}
         link_table(ranges, self.folder / here / "ranges")
-        if earlier is None or refreshed.affected is None:
-            self._write_base(refreshed.rows, known, here)
-        elif refreshed.count:
-            self._write_changes(spark, refreshed, earlier, known, here)
+        if earlier is None or updated.affected is None:
+            self._write_base(updated.rows, known, here)
+        elif updated.count:
+            self._write_changes(spark, updated, earlier, known, here)
         else:
             known["parts"] = earlier.parts | known["parts"]
             known |= {"base_rows": earlier.base_rows, "since_rows": earlier.layers.since_rows}
@@ -116,11 +117,16 @@ class Memory:
         known |= {"base_rows": self._write(rows, f"{here}/base"), "since_rows": 0}
 
     def _write_changes(
-        self, spark: SparkSession, refreshed: Refreshed, earlier: Remembered, known: dict[str, Any], here: str
+        self,
+        spark: SparkSession,
+        updated: UpdatedVerdicts,
+        earlier: Remembered,
+        known: dict[str, Any],
+        here: str,
     ) -> None:
-        """Lay the new changes over the earlier ones, and make a new base if they have become many."""
+        """Merge the new changes into the earlier ones; write a new base if there are many."""
         before = earlier.layers.since
-        rows = refreshed.laid_over(STANDINGS.read(spark, before)) if before else refreshed.rows
+        rows = updated.laid_over(STANDINGS.read(spark, before)) if before else updated.rows
         known["parts"] |= {"base": earlier.parts["base"], "since": f"{here}/since"}
         known |= {"base_rows": earlier.base_rows, "since_rows": self._write(rows, f"{here}/since")}
         if known["since_rows"] > _MOST_LAID_OVER * earlier.base_rows:
@@ -129,7 +135,7 @@ class Memory:
             self._write_base(together.read(spark, TOUCHED, UNTOUCHED), known, here)
 
     def _write(self, rows: DataFrame, part: str) -> int:
-        """Write standings by their kind, and give their number."""
+        """Write verdicts by kind, and return their number."""
         STANDINGS.write(rows, self.folder / part, partition_by="kind")
         return counted_rows(self.folder / part)
 
@@ -139,7 +145,7 @@ class Memory:
         return Layers(self.folder / parts["base"], since, known["since_rows"])
 
     def _forget(self, parts: dict[str, str], begun: float) -> None:
-        """Remove what no part and no range of the last run needs; killed before this, the next run does."""
+        """Remove what the last run does not need; if this run is killed first, the next run does it."""
         needed = {self.folder / part for part in parts.values()}
         for run in self.folder.glob("run-*"):
             for part in run.iterdir():
@@ -151,10 +157,10 @@ class Memory:
 
 
 def forget_memory(root: Path, uid: str) -> None:
-    """Remove all that is remembered of a repository."""
+    """Remove the memory of a repository."""
     shutil.rmtree(root / "memory" / uid, ignore_errors=True)
 
 
 def rules_of(policy: LakePolicy) -> list[list[str]]:
-    """Say what of a policy standings depend on beyond their ranges, whose rows carry the days."""
+    """Return what verdicts depend on besides their ranges: the range table has the days of each rule."""
     return [[rule.id, rule.prefix] for rule in policy.enabled]

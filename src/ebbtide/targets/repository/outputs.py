@@ -33,7 +33,7 @@ _ADDRESSES = pa.schema(
 
 
 def write_policy(store: Store, run_id: int, table: Iterable[PolicyRow], *, rehearsal: bool = False) -> None:
-    """Write this run's rows of the policy table; the files of all runs together are the whole table."""
+    """Write the rows of the policy table for a run; the files of all runs together are the whole table."""
     rows = [vars(row) for row in table]
     schema = pa.schema(
         [
@@ -48,7 +48,7 @@ def write_policy(store: Store, run_id: int, table: Iterable[PolicyRow], *, rehea
 
 
 def has_policy(store: Store, run_id: int) -> bool:
-    """Tell whether this run's rows of the policy table are written."""
+    """Return True if the rows of the policy table for a run are written."""
     try:
         store.stat(_policy_key(run_id))
     except NotFound:
@@ -59,13 +59,13 @@ def has_policy(store: Store, run_id: int) -> bool:
 def write_addresses(
     plan: DataFrame, store: StoreSpec, run_id: int, made_at: datetime, *, rehearsal: bool = False
 ) -> None:
-    """Write the planned addresses from the executors, partitioned by the day on which the plan was made."""
+    """Write the planned addresses from the executors, partitioned by the day of the plan."""
     writer = _AddressWriter(store, run_id, f"{FOLDER}/addresses/date={made_at:%Y-%m-%d}", rehearsal)
     plan.select("address", "paths", "rules").mapInArrow(writer, "written long").count()
 
 
 def write_stats(store: Store, manifest: Manifest, outcomes: Iterable[Tally], finished_at: datetime) -> None:
-    """Write what the run did into the statistics of its day, beside those of the day's other runs."""
+    """Add what a run did to the statistics of its day, next to the other runs of that day."""
     key = f"{FOLDER}/stats/{finished_at:%Y-%m-%d}.csv"
     try:
         known = list(csv.DictReader(io.StringIO(store.read(key).decode())))
@@ -93,7 +93,7 @@ def write_stats(store: Store, manifest: Manifest, outcomes: Iterable[Tally], fin
 
 @dataclass(frozen=True)
 class _AddressWriter:
-    """Writes one partition's addresses as one object; running it again writes the same object."""
+    """Writes the addresses of one partition as one object; a repeated task writes the same object."""
 
     store: StoreSpec
     run_id: int

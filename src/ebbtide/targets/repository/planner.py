@@ -3,7 +3,7 @@
 0. `check_identity`    the namespace is this repository's, and its commits are all known
 1. `read_listing`      what is stored, if uncommitted garbage is looked for; it must come first
 2. `snapshot`          what is staged and committed, in one transaction of the catalog
-3. `range_table`       who reaches which ranges, and until when; `visited` decodes those that are new
+3. `range_table`       who reaches which ranges, and until when; `compare_ranges` decodes those that are new
 4. standings           of each collector: lifecycle, uncommitted, retention
 5. `together`          what any of them lets go may go
 
@@ -33,7 +33,7 @@ from ebbtide.engine.removed_table import RemovedTable
 from ebbtide.engine.sealed import remove_unused
 from ebbtide.engine.spark.progress import OnProgress, no_progress
 from ebbtide.engine.tables.contracts import STANDINGS
-from ebbtide.targets.repository.increments import Visited, refreshed, visited
+from ebbtide.targets.repository.increments import RangeChanges, compare_ranges, updated_verdicts
 from ebbtide.targets.repository.lifecycle import standings
 from ebbtide.targets.repository.live_objects import Scope, reaped_hashes, referenced
 from ebbtide.targets.repository.memory import Memory, Remembered
@@ -97,7 +97,7 @@ class Planner:
         policy = self.rulebook.lifecycle
         earlier = memory.recall(self.spark, policy) if policy and not self.full else None
         before = earlier.ranges if earlier else None
-        seen = visited(ranges, before, worlds, folder.scratch / "affected", again=self.full)
+        seen = compare_ranges(ranges, before, worlds, folder.scratch / "affected", again=self.full)
         self.on_step("ranges decoded")
         collected = Collected(
             Layers(folder.scratch), _described(snapshot, seen), policy_warnings(self.rulebook.policy)
@@ -130,13 +130,13 @@ class Planner:
         folder: RunFolder,
         ranges: DataFrame,
         worlds: Mapping[int, World],
-        seen: Visited,
+        seen: RangeChanges,
         memory: Memory,
         earlier: Remembered | None,
         begun: float,
     ) -> Layers:
         """Do steps 2 and 3 of seed 000; step 4 is the engine's, which knows the time."""
-        again = refreshed(ranges, worlds, seen)
+        again = updated_verdicts(ranges, worlds, seen)
         policy = self.rulebook.policy
         kept = memory.keep(
             self.spark, policy, folder.run_id, folder.snapshot, again, earlier, begun, self.on_step
@@ -204,7 +204,7 @@ class Planner:
         return described(listed) | keep_states(folder.path, states)
 
 
-def _described(snapshot: Snapshot, seen: Visited) -> dict[str, Any]:
+def _described(snapshot: Snapshot, seen: RangeChanges) -> dict[str, Any]:
     """Write down in the manifest what was read, short enough for a person."""
     return {
         "sequence": snapshot.sequence,

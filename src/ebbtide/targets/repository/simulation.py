@@ -30,7 +30,7 @@ from ebbtide.engine.tables.contracts import UPLOADS
 from ebbtide.engine.tables.digest import address_hash
 from ebbtide.storage.address import canonical, is_inside
 from ebbtide.storage.store import StoreSpec
-from ebbtide.targets.repository.increments import refreshed, visited
+from ebbtide.targets.repository.increments import compare_ranges, updated_verdicts
 from ebbtide.targets.repository.lifecycle import (
     CurrentRule,
     PolicyRow,
@@ -168,11 +168,13 @@ def _advanced(
     """Bring ranges and standings from one step to the next; a world whose rules changed begins anew."""
     ranges = range_table(spark, worlds).localCheckpoint()
     if before is None:
-        again = refreshed(ranges, worlds, visited(ranges, None, worlds, scratch))
+        again = updated_verdicts(ranges, worlds, compare_ranges(ranges, None, worlds, scratch))
         return _Before(worlds, ranges, again.rows.localCheckpoint())
     same = [n for n, world in worlds.items() if rules_of(before.worlds[n].policy) == rules_of(world.policy)]
     known = before.ranges.where(f.col("world").isin(same))
-    again = refreshed(ranges, worlds, visited(ranges, known, worlds, scratch, most_changed=math.inf))
+    again = updated_verdicts(
+        ranges, worlds, compare_ranges(ranges, known, worlds, scratch, most_changed=math.inf)
+    )
     kept = before.standings.where(f.col("world").isin(same))
     return _Before(worlds, ranges, again.laid_over(kept).localCheckpoint())
 
