@@ -1,18 +1,19 @@
-"""What is referenced: the hashes of all addresses that any commit or any staging of the repository names.
+"""
+Live objects: which addresses the repository references, and whether they are in the store.
 
-The seed subtracts the references of one branch. A merge makes another branch point into this one's path, and
-a copy makes staging point at what an old commit has: so it is always the whole repository's, all its commits
-and all that is staged. Ranges are decoded once for all runs, so this costs little more than reading hashes.
+`referenced` returns the hashes of all addresses that any commit or staged entry names. The seed subtracts the
+references of one branch. But a merge makes another branch point into the path of this one, and a copy makes
+a staged entry point at an object of an old commit: so references are always those of the whole repository.
+Ranges are decoded once for all runs, so this costs little more than reading hashes.
 
-The preflight: every address that a reference names must be in the listing, or nothing is deleted.
-
-If one is not, the catalog and the store disagree about names, and then what looks unreferenced may be what
-those references mean; or data is lost already, and this run must not lose more. What Ebbtide itself deleted
-is expected to be missing. What was uploaded after its partition was listed is looked for once more. What was
-dropped since the references were read, and reaped, is asked for last of all: the reaper says so before it
+`check_references_are_listed` is the preflight: every referenced address must be in the listing, or nothing is
+deleted. If one is missing, the catalog and the store disagree about names, and what looks unreferenced may be
+what those references mean; or data is lost already, and this run must not lose more. What Ebbtide itself
+deleted is expected to be missing. What was uploaded after its partition was listed is looked up once more.
+What was dropped and reaped since the references were read is asked for last: the reaper records it before it
 deletes.
 
-Checking a repository: is everything that a live reference names really in the store?
+`check_live` is `ebb lake check`: is every live object in the store?
 """
 
 from __future__ import annotations
@@ -57,25 +58,25 @@ _ROWS = pa.schema([("world", pa.int32()), ("hash", pa.int64()), ("within", pa.bo
 
 @dataclass(frozen=True)
 class Scope:
-    """Which addresses a listing must have met, if they are there."""
+    """Which addresses must be in a listing, if they are in the store."""
 
     everything: bool = True
     """The whole namespace was listed."""
     partition_pattern: str = ""
     """What is in a partition; see `Layout.partition_pattern`."""
     last_partitions: Mapping[str, str | None] = field(default_factory=dict)
-    """By branch id: down to which partition it was listed; None means all."""
+    """By branch id: the last partition that was listed; None if all were."""
 
     @classmethod
     def of(cls, found: Survey, layout: Layout) -> Scope:
-        """Give the scope of a survey."""
+        """Return the scope of a survey."""
         last = {
             sweep.branch_id: sweep.before.last_partition if sweep.before else None for sweep in found.sweeps
         }
         return cls(found.everything, layout.partition_pattern, last)
 
     def within(self, addresses: Any) -> Any:
-        """Say of each address whether it lies in the scope."""
+        """Return for each address whether it is in the scope."""
         if self.everything:
             full, metadata = pc.match_substring(addresses, "://"), pc.starts_with(addresses, METADATA)
             return np.asarray(pc.invert(pc.or_(full, metadata)))
@@ -86,7 +87,7 @@ class Scope:
         return np.asarray(pc.and_(found.is_valid(), pc.less_equal(found.field("partition"), last)))
 
     def _last(self, branch_id: str) -> str:
-        """Give a text up to which partitions were listed: before all if none was, behind all if all were."""
+        """Return the last partition that was listed: "" if none was, a text after all names if all were."""
         if branch_id not in self.last_partitions:
             return ""
         last = self.last_partitions[branch_id]
@@ -94,7 +95,7 @@ class Scope:
 
 
 def referenced(ranges: DataFrame, worlds: Mapping[int, World], scope: Scope) -> DataFrame:
-    """Give the hash of every address that anything references: world, hash, within (the scope)."""
+    """Return the hash of every referenced address: world, hash, within (the scope)."""
     units = ranges.select("world", "folder", "range_id", "min_key", "max_key", "count")
     once = units.dropDuplicates(["world", "folder", "range_id"])
     files = {number: world.files for number, world in worlds.items()}
@@ -105,7 +106,7 @@ def referenced(ranges: DataFrame, worlds: Mapping[int, World], scope: Scope) -> 
 
 @dataclass(frozen=True)
 class _HashReader:
-    """Reads hashes of ranges on an executor, and hands each distinct one on once, or a few times."""
+    """Reads hashes of ranges on an executor, and emits each distinct one once, or a few times."""
 
     files: Mapping[int, RangeCache]
     scope: Scope
@@ -145,16 +146,16 @@ MOST_NAMED = 100
 def check_references_are_listed(
     found: DataFrame,
     listed: DataFrame,
-    buried: DataFrame,
+    removed: DataFrame,
     ranges: DataFrame,
     world: World,
     folder: Path,
     reaped: Callable[[], DataFrame],
 ) -> None:
-    """Stop if an address within the listing's scope is referenced, and neither listed, buried nor reaped."""
-    unmet = without(without(found.where("within"), listed), buried)
+    """Raise LiveObjectMissing if a referenced address in scope is neither listed, removed nor reaped."""
+    unmet = without(without(found.where("within"), listed), removed)
     missing = _named(unmet, ranges, world, folder)
-    # Asked only now: whatever the reaper had deleted before that look is in its queue, as fenced or gone.
+    # Asked only now: everything that the reaper had deleted before is in its queue, as fenced or gone.
     if missing and (left := _named(without(unmet, reaped()), ranges, world, folder)):
         raise _stop(left)
 
@@ -179,7 +180,7 @@ def reaped_hashes(spark: SparkSession, addresses: Iterator[str], folder: Path) -
 
 
 def _named(unmet: DataFrame, ranges: DataFrame, world: World, folder: Path) -> list[str]:
-    """Name the unmet addresses that are really not there, or the first of them."""
+    """Return the names of the unmet addresses that are really missing, or of the first of them."""
     if not note_affected(unmet, folder):
         return []
     missing = _missing(ranges, {ONLY_WORLD: world}, folder).limit(MOST_NAMED + 1).toArrow()
@@ -187,7 +188,7 @@ def _named(unmet: DataFrame, ranges: DataFrame, world: World, folder: Path) -> l
 
 
 def _missing(ranges: DataFrame, worlds: Mapping[int, World], folder: Path) -> DataFrame:
-    """Look for the unmet addresses one by one, and name those that are really not there."""
+    """Look up the unmet addresses one by one, and return the names of those that are missing."""
     named = references(ranges, worlds, among=folder)
     once = named.groupBy("hash").agg(f.min(f.struct("key", "holder", "address")).alias("at")).select("at.*")
     return once.mapInArrow(_Looker(worlds[ONLY_WORLD].store), "name string")
@@ -197,11 +198,11 @@ def _stop(missing: list[str]) -> LiveObjectMissing:
     first = missing[:MOST_NAMED]
     count = f"more than {MOST_NAMED}" if len(missing) > MOST_NAMED else str(len(missing))
     return LiveObjectMissing(
-        f"what is referenced is not all in the store: {count} missing",
+        f"{count} referenced objects are missing from the store; stopping before anything is deleted",
         why="either the catalog and the store disagree about names, or data is lost already;"
-        " what looks like garbage may be what is missed",
+        " what looks like garbage may be what is missing",
         fix="if a run was interrupted ('ebb runs' shows it), finish it first with 'ebb apply': it may have"
-        " deleted them; else find out what became of them before anything is deleted",
+        " deleted them; otherwise find out what happened to them before anything is deleted",
         details=first,
     )
 
@@ -230,18 +231,18 @@ class LiveCheck:
     live: int
     listed: int
     missing: tuple[str, ...]
-    """The first missing ones, each as 'key referrer: address', and what is known of it."""
+    """The first missing objects, each as 'key referrer: address', and what is known of it."""
     missing_count: int
 
 
 Fate = Callable[[str], str]
-"""Says of an address what became of its object, or nothing."""
+"""Returns what happened to the object of an address, or an empty text."""
 
 
 def check_live(
-    spark: SparkSession, world: World, buried: DataFrame, fate: Fate = lambda _address: ""
+    spark: SparkSession, world: World, removed: DataFrame, fate: Fate = lambda _address: ""
 ) -> LiveCheck:
-    """List the folders that live references point into, on the executors, and look for what is not there."""
+    """List the folders of all live objects on the executors, and find the objects that are missing."""
     worlds = {ONLY_WORLD: world}
     every = references(range_table(spark, worlds), worlds)
     inside = every.where((f.unix_micros("lapse") > to_micros(world.now)) & ~f.col("address").contains("://"))
@@ -250,7 +251,7 @@ def check_live(
         .agg(f.min(f.struct("key", "holder", "address")).alias("at"))
         .select("hash", "at.*")
     )
-    live = without(named, buried).persist(StorageLevel.DISK_ONLY)
+    live = without(named, removed).persist(StorageLevel.DISK_ONLY)
     folders = live.select(_folder("address").alias("prefix")).distinct()
     listed = inventory(folders, world.store, world.namespace, merged=True).persist(StorageLevel.DISK_ONLY)
     missing = without(live, listed)

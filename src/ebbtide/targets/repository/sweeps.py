@@ -1,10 +1,10 @@
-"""Sweeps: which branches' paths a run looks at, and how far down each has to be listed.
+"""
+Sweeps: which paths a run looks at, how far down each is listed, and the state that the last run left there.
 
-What a run leaves on a branch's path for the next: its "GC commit", how far it has read, the newest commit.
-
-The next run need not list partitions of which this one has seen everything. A partition is *settled* when
-nothing can come into it any more and nothing in it waits to become garbage; what is staged in it is in the GC
-commit. The state is written when the run has succeeded, not before: then what it found is really gone.
+The next run does not list partitions that this one has seen completely. A partition is *settled* when nothing
+can come into it any more and nothing in it waits to become garbage; what is staged in it is in the GC commit.
+The state of a path has the GC commit, the oldest unsettled partition and the newest commit. It is written
+when a run has succeeded, and not before: only then is what it found really gone.
 """
 
 from __future__ import annotations
@@ -25,49 +25,49 @@ from ebbtide.targets.repository.ranges import range_infos
 from ebbtide.targets.repository.rulebook import SweepRules
 
 SIDE_BY_SIDE = 16
-"""So many branches are looked at at once: a store answers many small questions as fast as one."""
+"""How many branches are looked at in parallel: a store answers many small requests as fast as one."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """One branch's path: all its partitions, or those from the newest down to where the last run has read."""
+    """The path of a branch: all its partitions, or from the newest down to the last unsettled one."""
 
     branch_id: str
     path: str
     before: BranchState | None = None
-    """What the last run left; None is a clean run."""
+    """The state that the last run left; None is a clean run."""
     why_clean: str = ""
     newest_commit: str | None = None
-    """The newest commit that an earlier run has seen, whether or not the rest of its state is used."""
+    """The newest commit that an earlier run saw, whether or not the rest of its state is used."""
     partitions: tuple[str, ...] = ()
-    """What is to be listed, the newest first."""
+    """The partitions to list, the newest first."""
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether everything is listed."""
+        """Return True if everything is listed."""
         return self.before is None
 
     def covers(self, partition: str) -> bool:
-        """Tell whether a partition is among those to be listed, whether or not it is there."""
+        """Return True if a partition is to be listed, whether or not it exists."""
         last = self.before.last_partition if self.before else None
         return last is None or partition <= last
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What there is to be listed."""
+    """What a run has to list."""
 
     sweeps: tuple[Sweep, ...]
     foreign_folders: tuple[str, ...] = ()
-    """Folders that no branch wrote to: live objects may lie there, garbage is never looked for."""
+    """Folders that no branch wrote to: they may hold live objects, but garbage is never looked for there."""
     foreign_levels: tuple[str, ...] = ()
-    """Folders whose own files alone are meant: those on the way down to partitions."""
+    """Folders on the way down to the partitions; only their own files are listed."""
     everything: bool = False
-    """The whole namespace is listed, so every reference inside it must be met."""
+    """The whole namespace is listed, so every referenced address in it must be found."""
 
     @property
     def is_clean(self) -> bool:
-        """Tell whether no sweep relies on an earlier run."""
+        """Return True if no sweep relies on an earlier run."""
         return all(sweep.is_clean for sweep in self.sweeps)
 
 
@@ -127,7 +127,7 @@ def _sweep(repository: VersionedRepository, store: Store, path_id: str, rules: S
 
 
 def _with_partitions(store: Store, layout: Layout, sweep: Sweep) -> tuple[Sweep, list[str]]:
-    """List the partitions of a branch that are to be listed, and what else lies beside them."""
+    """Return a sweep with its partitions, and the other folders beside them."""
     names = list(store.children(sweep.path))
     partitions = [name for name in names if name.endswith("/") and layout.partition_began(name[:-1])]
     chosen = tuple(sorted(name[:-1] for name in partitions if sweep.covers(name[:-1])))
@@ -154,34 +154,34 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class BranchState:
-    """One branch's path, as the last run left it."""
+    """The path of a branch, as the last run left it."""
 
     branch_id: str
     gc_commit: str | None
-    """The metarange of what was staged on the branch; None if nothing was."""
+    """The metarange of the staged entries of the branch; None if there were none."""
     staged: int
     last_partition: str | None
-    """The oldest partition that is not settled: the next run lists it and all newer ones."""
+    """The oldest unsettled partition: the next run lists it and all newer ones."""
     newest_commit: str
     run_id: int
     optimized_runs: int
-    """How many runs in a row have not listed everything."""
+    """How many runs in a row did not list everything."""
     finished: bool = False
-    """The branch is no more and its path is empty: there is nothing to come back for."""
+    """The branch was deleted and its path is empty: there is nothing left to sweep."""
     format: int = FORMAT
 
     def to_json(self) -> str:
-        """Write the state with a seal, so that a damaged one is not believed."""
+        """Return the state as JSON with a seal, so that a damaged one is not used."""
         plain = asdict(self)
         return json.dumps(plain | {"seal": _seal(plain)}, indent=2, sort_keys=True)
 
 
 class BadState(Exception):
-    """A state that cannot be used; it says why."""
+    """A state that cannot be used, and why."""
 
 
 def state_from_json(text: str) -> BranchState:
-    """Read a state, or say why it cannot be used."""
+    """Parse a state; BadState if it cannot be used."""
     try:
         plain = json.loads(text)
         seal = plain.pop("seal")
@@ -196,12 +196,12 @@ def state_from_json(text: str) -> BranchState:
 
 
 def state_key(branch_path: str) -> str:
-    """Name the state's place on a branch's path."""
+    """Return the key of the state on a path."""
     return f"{branch_path}_gc/state.json"
 
 
 def read_state(store: Store, branch_path: str, branch_id: str) -> BranchState:
-    """Read a branch's state, or say why there is none to use."""
+    """Read the state of a branch; BadState if there is none that can be used."""
     try:
         text = store.read(state_key(branch_path)).decode()
     except NotFound:
@@ -215,7 +215,7 @@ def read_state(store: Store, branch_path: str, branch_id: str) -> BranchState:
 
 
 def save_state(store: Store, branch_path: str, state: BranchState) -> None:
-    """Leave a state for the next run, unless a later run has left one already; a finished path needs none."""
+    """Write a state for the next run, unless a later run has written one; a finished path needs none."""
     try:
         known = read_state(store, branch_path, state.branch_id)
     except BadState:
@@ -232,27 +232,27 @@ def last_unsettled(
     layout: Layout, partitions: Iterable[str], waiting: str | None, listed_at: datetime, uploads: timedelta
 ) -> str | None:
     """
-    Give the oldest partition that is not settled; None if there are no partitions at all.
+    Return the oldest unsettled partition; None if there are no partitions at all.
 
-    A partition takes new objects for an hour, and an upload to an address in it may take as long as its
-    token lives. `waiting` is the oldest partition with an object that is too young to be garbage.
+    A partition receives new objects for its life, and an upload to an address in it may take as long as its
+    token is valid. `waiting` is the oldest partition with an object that is too young to be garbage.
     """
     ordered = sorted(partitions)
     if not ordered:
         return waiting
     open_since = listed_at - layout.partition_life - uploads
     unsettled = [name for name in ordered if (layout.partition_began(name) or listed_at) >= open_since]
-    # The newest counts as read at any rate: without it the next run would take this for a first one.
+    # The newest always counts: without it the next run would take this for a first one.
     return max([*unsettled, *([waiting] if waiting else []), ordered[0]])
 
 
 def states_to_json(states: Mapping[str, BranchState]) -> str:
-    """Write the states of many branches, by path, to be kept with a plan until it is applied."""
+    """Return the states of many branches, by path, as JSON to keep with a plan until it is applied."""
     return json.dumps({path: asdict(state) for path, state in sorted(states.items())}, sort_keys=True)
 
 
 def states_from_json(text: str) -> dict[str, BranchState]:
-    """Read what was kept with a plan."""
+    """Parse the states that were kept with a plan."""
     return {path: BranchState(**row) for path, row in json.loads(text).items()}
 
 

@@ -1,33 +1,27 @@
-"""Reading for uncommitted garbage, in the order on which its safety rests.
+"""
+Uncommitted garbage (seed 001): objects that are stored and that nothing references.
 
-1. `survey`, `list_branch_paths`   what is stored
-2. `note_uploads`                  which uploads may still be linked
-3. the catalog's snapshot          what is staged (the "GC commit") and what is committed, in one transaction
+Its safety rests on the order of reads:
 
-An object moves from an upload to staging to a commit, never back. Who reads in the same order cannot miss it:
-what was not yet staged when 3 was read was listed while its upload was open or young, and is held for that.
+1. `survey`, `list_objects`   what is stored
+2. `note_uploads`             which uploads may still be linked
+3. the snapshot               what is staged (the "GC commit") and what is committed, at one moment
 
-Listing: what the store really has, by partition, on the executors.
+An object moves from an upload to staging to a commit, never back, so reading in the same order cannot miss
+it. If it was not yet staged at 3, it was listed while its upload was open or young, and is held for that.
+Reading staged entries first would miss what is staged afterwards and listed then.
 
-It comes before everything else that a run reads. An object that is linked or committed while the run reads
-moves from "uploaded" to "staged" to "committed"; whoever looks at these places in the same order meets it in
-at least one of them. Looking at staging first would miss what is staged afterwards and listed then.
+The two flows of the seed then subtract references from objects:
 
-The two flows of seed 001, in its own order of subtraction; the reads before them have an order of their own.
-
-Flow 1, clean run: everything on the branch path that nothing references.
-Flow 2, optimized run: step 1, what the last run saw staged and nothing references now; step 2, what nothing
-references in the partitions that the last run had not settled.
+- Flow 1, clean run: everything on the path of a branch that nothing references.
+- Flow 2, optimized run: step 1, what the last run saw staged and nothing references now; step 2, what nothing
+  references in the partitions that the last run had not settled.
 
 Both subtract the references of the whole repository. The seed's step 1 subtracts new commits only: it would
-delete an object that an old commit has too, when a staged copy of it is reset.
+delete an object that an old commit has too when a staged copy of it is reset.
 
-**What flow 2 cannot see** is an object that came into a settled partition by another way than the catalog's:
-uploaded to an address whose token had expired, or put there by hand. A clean run finds it.
-
-Standings of uncommitted garbage: it may go when it is older than any upload in progress can be.
-
-Planning for uncommitted garbage: subtract, check, and say how far the next run has to read.
+**Flow 2 cannot see** an object that came into a settled partition other than through the catalog: uploaded to
+an address whose token had expired, or put there by hand. A clean run finds it.
 """
 
 from __future__ import annotations
@@ -87,7 +81,7 @@ class Listed:
 
     survey: Survey
     everything: DataFrame
-    """All that was listed: hashes."""
+    """The hashes of everything that was listed."""
     objects: DataFrame
     """The data objects among it."""
     uploads: DataFrame
@@ -158,14 +152,14 @@ def list_objects(prefixes: DataFrame, store: StoreSpec, layout: Layout, namespac
 
 
 def list_levels(spark: SparkSession, found: Survey, store: StoreSpec) -> DataFrame:
-    """Give the hashes of the files that lie on the way down to the partitions, as far as a survey asks."""
+    """Return the hashes of the files in the folders on the way down to the partitions."""
     levels = spark.createDataFrame([(level,) for level in found.foreign_levels], _PREFIX)
     return levels.repartition(max(1, len(found.foreign_levels))).mapInArrow(_LevelLister(store), "hash long")
 
 
 @dataclass(frozen=True)
 class _LevelLister:
-    """Lists the files of single folders on an executor."""
+    """Lists the files of single folders, without subfolders, on an executor."""
 
     store: StoreSpec
 
@@ -192,7 +186,7 @@ def optimized_run(
     listed: DataFrame,
     referenced: DataFrame,
 ) -> DataFrame:
-    """Flow 2: old entries that are staged no longer, and new entries that nothing references."""
+    """Flow 2: old entries that are no longer staged, and new entries that nothing references."""
     old = old_entries(formerly_staged(spark, sweeps, world.files), listed, referenced, world.store)
     return new_entries(listed, referenced).unionByName(old)
 
@@ -201,19 +195,19 @@ def old_entries(formerly: DataFrame, listed: DataFrame, referenced: DataFrame, s
     """
     Flow 2, step 1: subtract what is referenced from the last run's GC commit.
 
-    What is left is not listed this time, so the store is asked what it has of it.
+    The rest was not listed this time, so the store is asked for each object.
     """
     dropped = without(without(formerly, referenced), listed)
     return dropped.dropDuplicates(["hash"]).mapInArrow(_Stat(store), LISTED.schema)
 
 
 def new_entries(listed: DataFrame, referenced: DataFrame) -> DataFrame:
-    """Flow 2, step 2: subtract what is referenced from what is listed down to the last read partition."""
+    """Flow 2, step 2: subtract what is referenced from what is listed in unsettled partitions."""
     return without(listed, referenced)
 
 
 def formerly_staged(spark: SparkSession, sweeps: Sequence[Sweep], files: RangeCache) -> DataFrame:
-    """Read the last runs' GC commits: the addresses on each branch's own path that were staged then."""
+    """Read the GC commits of the last runs: the staged addresses on the path of each branch."""
     rows = [
         (info.id, info.min_key, info.max_key, info.count, sweep.path)
         for sweep in sweeps
@@ -251,7 +245,7 @@ def _on_path(rows: Any, path: str) -> Any:
 
 @dataclass(frozen=True)
 class _Stat:
-    """Asks the store about single objects on an executor; one that is not there is no garbage."""
+    """Asks the store about single objects on an executor; one that is gone is not garbage."""
 
     store: StoreSpec
 
@@ -274,7 +268,7 @@ _LISTED = pa.schema(
 
 
 def _describe(store: Store, row: dict[str, Any]) -> bool:
-    """Add to a row what the store says of its object; tell whether it is there."""
+    """Add size and time of its object to a row; return False if there is none."""
     try:
         info = store.stat(row["address"])
     except NotFound:
@@ -337,20 +331,20 @@ def sweep(
     world: World,
     rules: SweepRules,
     layout: Layout,
-    buried: DataFrame,
+    removed: DataFrame,
     reaped: Callable[[], DataFrame],
     folder: Path,
 ) -> Swept:
-    """Run the flow that each branch is in for, after the preflight has shown that the two sides agree."""
+    """Run the preflight, then the flow of each branch."""
     scope = Scope.of(listed.survey, layout)
     REFERENCED.write(referenced(ranges, {ONLY_WORLD: world}, scope), folder / "referenced")
     found = REFERENCED.read(spark, folder / "referenced")
-    check_references_are_listed(found, listed.everything, buried, ranges, world, folder / "unmet", reaped)
+    check_references_are_listed(found, listed.everything, removed, ranges, world, folder / "unmet", reaped)
     hashes = found.select("hash")
     optimized = [one for one in listed.survey.sweeps if not one.is_clean]
     if optimized:
         garbage = optimized_run(spark, optimized, world, listed.objects, hashes)
-        # Of the partitions that are not listed nothing is known but what references say.
+        # Of the partitions that were not listed only the referenced objects are known.
         known = hashes.distinct().count()
     else:
         garbage = clean_run(listed.objects, hashes)
@@ -369,9 +363,9 @@ def states_after(
     uploads: timedelta,
 ) -> dict[str, BranchState]:
     """
-    Flow 1, step 8; flow 2, step 5. Say what the next run may build on, if this one succeeds.
+    Flow 1, step 8; flow 2, step 5. Return the states that the next run may use, if this one succeeds.
 
-    `waiting` has, by branch id, the oldest partition with garbage that may not go yet.
+    `waiting` has, by branch id, the oldest partition with garbage that is still held.
     """
     staged = {one.branch_id: one for one in snapshot.staged}
     heads = {branch_id: snapshot.branches[name] for name, branch_id in snapshot.branch_ids.items()}
@@ -395,7 +389,7 @@ def states_after(
 
 
 def waiting_partitions(standings: DataFrame, now: datetime, layout: Layout) -> dict[str, str]:
-    """Find, for each branch, the oldest partition with garbage that may not go yet."""
+    """Return, for each branch, the oldest partition with garbage that is still held."""
     pattern = layout.object_pattern
     held = standings.where(
         (f.col("collector") == str(CollectorName.UNCOMMITTED)) & (f.unix_micros("deadline") > to_micros(now))
@@ -407,7 +401,7 @@ def waiting_partitions(standings: DataFrame, now: datetime, layout: Layout) -> d
 
 
 def keep_states(folder: Path, states: dict[str, BranchState]) -> dict[str, Any]:
-    """Keep the states with the plan until it is applied; what the manifest says of them shows any change."""
+    """Write the states beside the plan until it is applied; the manifest records their hash."""
     text = states_to_json(states)
     (folder / STATES).write_text(text, encoding="utf-8")
     return {"states": hashlib.sha256(text.encode()).hexdigest()}
@@ -415,9 +409,10 @@ def keep_states(folder: Path, states: dict[str, BranchState]) -> dict[str, Any]:
 
 def save_states(store: Store, folder: RunFolder, manifest: Manifest, outcomes: Mapping[str, Tally]) -> None:
     """
-    Leave on each branch's path what the next run may build on, when this one has succeeded.
+    Write the states to the paths of the branches, when the run has succeeded.
 
-    A run that left something alone because something came to refer to it has not settled its partition.
+    If an item was left alone because it became referenced, its partition is not settled and no state is
+    written.
     """
     try:
         data = (folder.path / STATES).read_bytes()
@@ -426,8 +421,8 @@ def save_states(store: Store, folder: RunFolder, manifest: Manifest, outcomes: M
     if hashlib.sha256(data).hexdigest() != manifest.snapshot["states"]:
         raise MetadataError(
             f"run {manifest.run_id} succeeded, but its {STATES} is missing or was altered",
-            why="the next run would build on it",
-            fix="nothing need be done: without it the next run lists everything that this one has",
+            why="the next run would rely on it",
+            fix="nothing has to be done: without it the next run lists what this one has listed",
         )
     if outcomes.get(Outcome.CHANGED):
         return
@@ -436,7 +431,7 @@ def save_states(store: Store, folder: RunFolder, manifest: Manifest, outcomes: M
 
 
 def described(listed: Listed) -> dict[str, Any]:
-    """Write down in the manifest which branches were listed whole, and why."""
+    """Return for the manifest which branches were listed completely, and why."""
     sweeps = listed.survey.sweeps
     reasons = Counter(one.why_clean for one in sweeps if one.is_clean)
     return {
