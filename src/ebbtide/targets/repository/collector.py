@@ -1,8 +1,7 @@
 """
 The collector of a repository: lifecycle, uncommitted objects, retention, and files written beside the data.
 
-
-The lifecycle job of seed 000 in its five parts:
+The lifecycle job of seed 000 has five parts:
 
 1. extract data from the policy        `policy_table`, `current_rules`
 2. find potential commits              `potential_commits`, `commit_referrers`, `range_table`
@@ -10,16 +9,14 @@ The lifecycle job of seed 000 in its five parts:
 4. find addresses to be removed        `decisions_at`
 5. delete                              `engine.apply`, from a plan that people have seen
 
-The flows of seed 001 are in `uncommitted.flows`; step 8 of the first, to save what the next run builds on, is
-`save_states`, when a run has succeeded. A repository that was deleted has a collector of its own,
-`retired.collector`.
+The flows of seed 001 are in `uncommitted`; step 8 of the first, to save the state for the next run, is
+`save_states`, when a run has succeeded. A deleted repository has its own collector, `deleted_repository`.
 
-Re-verification at apply: what came to be referenced after the plan's snapshot, reading only the difference.
-
-Ranges are immutable, so whatever is new is either a range that the plan did not see or a range that somebody
-new reaches (a new branch or tag on an old commit, a revert, a staged copy). Only those are read. What takes a
-planned item out is up to the collector that found it: for lifecycle a reference that has not lapsed by the
-plan's own policy and time, for retention one that is kept for longer, for uncommitted garbage any at all.
+Re-verification at apply finds what became referenced after the plan's snapshot, and reads only the
+difference. Ranges are immutable, so anything new is in a range that the plan did not see, or in a range with
+a new referrer (a new branch or tag on an old commit, a revert, a staged copy). Only those are read. Which
+references take a planned item out depends on the collector that found it: for lifecycle those that have not
+lapsed by the plan's own policy and time, for retention those that are kept longer, for uncommitted any.
 """
 
 from __future__ import annotations
@@ -60,7 +57,7 @@ from ebbtide.targets.repository.world import ONLY_WORLD, World, world_of
 
 @dataclass(frozen=True)
 class RepositoryCollector(Collector):
-    """Collects what the rules of a repository let go."""
+    """Collects what the rules of a repository no longer keep."""
 
     context: Context
     repository: VersionedRepository
@@ -78,7 +75,7 @@ class RepositoryCollector(Collector):
 
     @property
     def name(self) -> str:
-        """The collectors that are asked, in one word."""
+        """The names of the collectors, joined."""
         return self.rulebook.name
 
     @property
@@ -91,7 +88,7 @@ class RepositoryCollector(Collector):
         return self.repository.info()
 
     def policy(self) -> Policy:
-        """Return the rules, and for how long the bin keeps what they let go."""
+        """Return the rules, and for how long the bin keeps deleted items."""
         days = bin_days(self.context, self._info.uid, self.rulebook)
         return Policy(self.rulebook.text, self.rulebook.hash, days)
 
@@ -109,7 +106,7 @@ class RepositoryCollector(Collector):
         return ()
 
     def collect(self, run: Run) -> Collected:
-        """Read the repository's metadata, and what the store lists if that is needed."""
+        """Read the repository's metadata, and list the store if that is needed."""
         planner = Planner(
             run.spark,
             self.context,
@@ -124,17 +121,17 @@ class RepositoryCollector(Collector):
         return planner.collect(run.folder)
 
     def after_plan(self, spark: SparkSession, plan: Manifest, on_step: OnStep) -> None:
-        """Write the outputs that seed 000 names beside the data."""
+        """Write the outputs of seed 000 beside the data."""
         self._write_outputs(spark, plan)
         on_step("outputs written")
 
     def check(self, plan: Manifest) -> None:
-        """Check also that the catalog has not lost any commit."""
+        """Check that the plan is not stale, and that no commit was lost."""
         self.check_unchanged(plan)
         self.repository.check_history()
 
     def check_unchanged(self, plan: Manifest) -> None:
-        """Stop if this is no longer the repository, the namespace or the rules that were planned."""
+        """Raise StalePlan if the repository, its namespace or its rules are not those of the plan."""
         found = self.repository.info()
         if found.uid != plan.target_uid:
             raise _stale(f"{plan.target} is now another repository of the same name")
@@ -152,7 +149,7 @@ class RepositoryCollector(Collector):
             raise _stale(f"the policy of {plan.target} was changed")
         days = bin_days(self.context, found.uid, current)
         if days != (plan.recycling.days if plan.recycling else None):
-            raise _stale(f"for how long {plan.target} sets aside what it deletes was changed")
+            raise _stale(f"for how long {plan.target} keeps deleted objects in its bin was changed")
         check_not_restored_since(self.context.ledger, plan)
 
     def sequence(self) -> int:
@@ -160,7 +157,7 @@ class RepositoryCollector(Collector):
         return self.repository.sequence()
 
     def newly_referenced(self, spark: SparkSession, plan: Manifest, folder: RunFolder) -> DataFrame:
-        """Find planned items that something came to need; nothing is read if nothing changed."""
+        """Find planned items that became referenced; nothing is read if nothing changed."""
         if self.sequence() == plan.snapshot["sequence"]:
             return NEWLY_REFERENCED.read(spark)
         rules = self.rulebook
@@ -181,8 +178,8 @@ class RepositoryCollector(Collector):
         """
         Move data objects into the bin if the plan says so, or else delete them.
 
-        Never metadata: commits are read as long as the repository is there. The label is written before the
-        first item of a batch is moved, so that whatever lies in the bin says what it is.
+        Metadata is never deleted: commits are read as long as the repository exists. The label is written
+        before the first item of a batch is moved, so that everything in the bin has a label.
         """
         label, store = label_of(plan, attempt.now()), self.repository.store_spec()
         if label is None:
@@ -202,7 +199,7 @@ class RepositoryCollector(Collector):
         applied: Applied,
         on_step: OnStep,
     ) -> None:
-        """Leave beside the data what the run did, and what the next one may build on."""
+        """Write the statistics of the run beside the data, and the states for the next run."""
         try:
             self._write_statistics(plan, applied)
         except StoreError as broken:
@@ -218,12 +215,12 @@ class RepositoryCollector(Collector):
             # The day on which it ended, not today: applying a finished run again must not count it twice.
             finished = ledger.run(plan.run_id).finished_at or self.context.clock()
             write_stats(store, plan, applied.outcomes.values(), finished)
-        # What was restored since is to be found again, in partitions that this run had settled.
+        # Objects that were restored since must be found again, in partitions that this run had settled.
         if self.rulebook.uncommitted is not None and not restored_since(ledger, plan.target_uid, plan.run_id):
             save_states(store, run_folder(self.context.root, plan.run_id), plan, applied.outcomes)
 
     def _write_outputs(self, spark: SparkSession, plan: Manifest, *, again: bool = False) -> None:
-        """Write a lifecycle plan beside the data; the policy goes last: where it is, the addresses are."""
+        """Write a lifecycle plan beside the data; the policy is written last and so proves the addresses."""
         store = self.repository.store()
         if self.rulebook.lifecycle is None or (again and has_policy(store, plan.run_id)):
             return
@@ -267,7 +264,7 @@ _SAME_RANGE = ["folder", "range_id"]
 
 
 def newly_referenced(spark: SparkSession, world: World, rules: Rulebook, folder: RunFolder) -> DataFrame:
-    """Find the planned items that a reference keeps now and that none kept at the plan's snapshot."""
+    """Return the planned items that a reference keeps now and that none kept at the plan's snapshot."""
     now = written_ranges(spark, {ONLY_WORLD: world}, folder.scratch / "ranges")
     planned = RANGES.read(spark, folder.snapshot)
     keepers = {
@@ -297,7 +294,7 @@ def newly_referenced(spark: SparkSession, world: World, rules: Rulebook, folder:
 
 
 def _lifecycle_keepers(now: DataFrame, planned: DataFrame, world: World) -> DataFrame:
-    """Give references that have not lapsed, of ranges that are reached in a way the plan did not see."""
+    """Return references that have not lapsed, in ranges with a referrer that the plan did not see."""
     # `days` may hold nulls, which never equal each other in a join; as text they do.
     treatment = f.to_json(f.struct(f.col("days")), {"ignoreNullFields": "false"})
     seen = planned.select(*_SAME_RANGE, "referrer", treatment.alias("treatment")).distinct()
@@ -308,14 +305,14 @@ def _lifecycle_keepers(now: DataFrame, planned: DataFrame, world: World) -> Data
 
 
 def _uncommitted_keepers(now: DataFrame, planned: DataFrame, world: World) -> DataFrame:
-    """Give all references of ranges that the plan did not see."""
+    """Return all references in ranges that the plan did not see."""
     return references(
         now.join(planned.select(*_SAME_RANGE).distinct(), _SAME_RANGE, "left_anti"), {ONLY_WORLD: world}
     )
 
 
 def _retention_keepers(now: DataFrame, planned: DataFrame, world: World) -> DataFrame:
-    """Give references of ranges that a commit keeps at the plan's time, and none kept when it was made."""
+    """Return references in ranges that a commit keeps at the plan's time and none kept at its snapshot."""
     kept = f.unix_micros("until") > to_micros(world.now)
     seen = kept_ranges(planned).where(kept).select(*_SAME_RANGE)
     new = kept_ranges(now).where(kept).join(seen, _SAME_RANGE, "left_anti")

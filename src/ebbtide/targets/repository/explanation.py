@@ -1,14 +1,15 @@
-"""Explaining one object: every reference to it, when each lapses, and so why it goes or stays.
+"""
+Explanations of single objects: every reference to it, when each lapses, and so why it is due or held.
 
-This is the deadline algebra in plain Python, on the driver. It reads the rows of ranges that can contain the
-key; of the others it looks at the hashes of their addresses alone, because another key may share the object.
-The answer must be that of a plan, row by row, which the tests compare.
+`explain` is the deadline algebra in plain Python, on the driver. It reads the rows of ranges that can contain
+the key; of all other ranges it looks only at the hashes of their addresses, because another key may share the
+object. The answer must be that of a plan, row by row, which the tests compare.
 
-Explaining objects that nothing references: garbage, items of the recycle bin, what a deleted repository left.
+`explain_stored` and `explain_deleted` explain objects that nothing references: garbage, items of the recycle
+bin, what a deleted repository left. Each answer is that of the plan which would find the object: with
+--uncommitted, --bin or --deleted.
 
-Each answer is that of the plan which would find the object: with --uncommitted, --bin or --deleted.
-
-Explanations of a repository's objects: every reference, when each lapses, and what runs have done.
+`explained` puts them together for `ebb explain`.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ from ebbtide.targets.repository.world import World, world_of
 MOST_ADDRESSES = 20
 MOST_REFERENCES = 200
 KEPT = "kept"
-"""The decision on what no plan has a row for: no rule touches it."""
+"""The decision on an object that no plan has a row for, because no rule matches it."""
 ABSENT = "absent"
-"""The decision on what a run has taken away."""
+"""The decision on an object that a run has removed."""
 _LAPSED = {
     str(CollectorName.LIFECYCLE): "every reference has lapsed",
     str(CollectorName.RETENTION): "no commit keeps it any longer",
@@ -66,7 +67,7 @@ _LAPSED = {
 
 @dataclass(frozen=True)
 class ExplainedReference:
-    """One reference: a key in a range, for all who reach it."""
+    """One reference: a key in a range, for all referrers of the range."""
 
     key: str
     created: datetime
@@ -74,16 +75,16 @@ class ExplainedReference:
     lapse: datetime
     rules: tuple[str, ...]
     touched: bool
-    """A rule matches it for at least one of those who reach it."""
+    """A rule matches it for at least one referrer."""
     holder: str
-    """Who of them keeps it longest."""
+    """The referrer that keeps it longest."""
     reached: tuple[str, ...]
     why: str
 
 
 @dataclass(frozen=True)
 class ExplainedTerm:
-    """Until when a commit or staging keeps a key, by the retention rules."""
+    """Until when a commit or staged entries keep a key, by the retention rules."""
 
     key: str
     keeper: str
@@ -96,7 +97,7 @@ class ExplainedTerm:
 
 @dataclass(frozen=True)
 class ItemVerdict:
-    """What one collector, or a run that asks several, says of an address."""
+    """The verdict of one collector, or of a run with several, on an address."""
 
     collector: str
     decision: str
@@ -110,23 +111,23 @@ class ItemVerdict:
 
 @dataclass(frozen=True)
 class ObjectExplanation:
-    """Everything that speaks for and against one address."""
+    """Everything that holds one address or makes it due."""
 
     address: str
     size: int
     decision: str
-    """due, held, kept or absent: what a run says that asks all collectors."""
+    """due, held, kept or absent: the decision of a run with all collectors."""
     deadline: datetime
     reason: str
     holder: str
     rules: tuple[str, ...]
     collector: str
     verdicts: tuple[ItemVerdict, ...]
-    """What each collector says by itself."""
+    """The verdict of each collector by itself."""
     references: tuple[ExplainedReference, ...] = ()
-    """The one that lives longest comes first."""
+    """The one that lives longest is the first."""
     terms: tuple[ExplainedTerm, ...] = ()
-    """What retention says of them, if the repository has such rules; the latest first."""
+    """Their terms, if the repository has retention rules; the latest first."""
     burial: RemovedObject | None = None
 
 
@@ -134,7 +135,7 @@ _Judged = TypeVar("_Judged", ItemVerdict, ObjectExplanation)
 
 
 def explain(world: World, *keys_or_addresses: str) -> list[ObjectExplanation]:
-    """Find the addresses that the keys ever had, and those that are given as such, and explain each."""
+    """Explain all addresses that the keys ever had, and the addresses that are given."""
     ranges = reached_ranges(world)
     named = {_address(world, text) for text in keys_or_addresses}
     for one in ranges:
@@ -145,7 +146,7 @@ def explain(world: World, *keys_or_addresses: str) -> list[ObjectExplanation]:
 
 
 def taken_away(explanation: ObjectExplanation, burial: RemovedObject | None) -> ObjectExplanation:
-    """Say of an object that a run has taken away that it is not there, whatever refers to it."""
+    """Return the explanation of an object that a run removed: it is absent, whatever refers to it."""
     if burial is None:
         return explanation
     how = "set it aside" if burial.until else "deleted it"
@@ -156,7 +157,7 @@ def taken_away(explanation: ObjectExplanation, burial: RemovedObject | None) -> 
 def held_since_restore(
     explanation: ObjectExplanation, restored: RestoredItem | None, now: datetime
 ) -> ObjectExplanation:
-    """Hold what was restored from the recycle bin, unless it is held for longer or no rule touches it."""
+    """Hold an object that was restored, unless it is held for longer or no rule matches it."""
     if restored is None or restored.until is None:
         return explanation
     verdicts = tuple(held_until(one, restored, now) for one in explanation.verdicts)
@@ -164,7 +165,7 @@ def held_since_restore(
 
 
 def held_until(one: _Judged, restored: RestoredItem, now: datetime) -> _Judged:
-    """Move a deadline to the end of the hold of a restored item, if that is later."""
+    """Move a deadline to the end of the hold on a restored item, if that is later."""
     until = restored.until
     if until is None or until <= one.deadline or one.decision not in (Decision.DUE, Decision.HELD):
         return one
@@ -180,10 +181,10 @@ def held_until(one: _Judged, restored: RestoredItem, now: datetime) -> _Judged:
 
 
 def together(verdicts: Iterable[ItemVerdict]) -> ItemVerdict:
-    """Give what a run says that asks several collectors: the earliest deadline counts, then their order."""
+    """Return the verdict of a run with several collectors: the earliest deadline counts, then their order."""
     asked = list(verdicts)
     touching = [one for one in asked if one.decision != KEPT]
-    # The bin and deleted repositories are planned by themselves.
+    # The bin and deleted repositories have plans of their own.
     order = [*map(str, CollectorName), EMPTY_BIN, DELETED_REPOSITORY]
     first = min(touching or asked, key=lambda one: (one.deadline, order.index(one.collector)))
     return replace(first, paths=tuple(sorted({path for one in touching for path in one.paths})))
@@ -199,7 +200,7 @@ _Row = tuple[ReachedRange, dict[str, Any]]
 
 
 def _rows(world: World, ranges: Sequence[ReachedRange], addresses: set[str]) -> dict[str, list[_Row]]:
-    """Find every entry that names one of the addresses, whatever its key, by the hashes of the ranges."""
+    """Return every entry that names one of the addresses, whatever its key."""
     wanted = hash_addresses(sorted(addresses))
     found: dict[str, list[_Row]] = {}
     for one in ranges:
@@ -230,7 +231,7 @@ def _explanation(world: World, address: str, rows: Sequence[_Row]) -> ObjectExpl
 
 
 def explanation_of(address: str, size: int, verdicts: Sequence[ItemVerdict]) -> ObjectExplanation:
-    """Put together what the collectors say of an address."""
+    """Combine the verdicts of the collectors on an address."""
     all_of_them = together(verdicts)
     return ObjectExplanation(
         address,
@@ -246,7 +247,7 @@ def explanation_of(address: str, size: int, verdicts: Sequence[ItemVerdict]) -> 
 
 
 def _reference(world: World, one: ReachedRange, row: dict[str, Any]) -> ExplainedReference:
-    """Judge one entry for all who reach its range: the latest lapse counts."""
+    """Evaluate one entry for all referrers of its range: the latest lapse counts."""
     rules = world.policy.enabled
     matched = [place for place, rule in enumerate(rules) if rule.matches(row["key"])]
     verdict = lifetime_of(matched, one.referrers)
@@ -265,7 +266,7 @@ def _reference(world: World, one: ReachedRange, row: dict[str, Any]) -> Explaine
 
 
 def _term(one: ReachedRange, row: dict[str, Any]) -> ExplainedTerm:
-    """Say until when retention keeps one entry: as long as its range."""
+    """Return until when retention keeps one entry: as long as its range."""
     if one.term is None:
         raise ValueError("a range of a world with retention has a term")
     until, why = one.term.until, one.term.why
@@ -280,11 +281,11 @@ def _by_lifecycle(address: str, references: Sequence[ExplainedReference], now: d
     touching = [reference for reference in references if reference.touched]
     keepers = sorted((r.key, r.holder, r.why) for r in references if not r.touched)
     latest = [(-to_micros(r.lapse), r.key, r.holder, r.why, r.lapse) for r in touching]
-    standing = _standing(address, keepers, latest)
+    hold = _deadline(address, keepers, latest)
     rules = tuple(sorted({rule for reference in touching for rule in reference.rules}))
     if not touching:
-        return ItemVerdict(str(CollectorName.LIFECYCLE), KEPT, *standing)
-    return decided(str(CollectorName.LIFECYCLE), standing, rules, {r.key for r in touching}, now)
+        return ItemVerdict(str(CollectorName.LIFECYCLE), KEPT, *hold)
+    return decided(str(CollectorName.LIFECYCLE), hold, rules, {r.key for r in touching}, now)
 
 
 def _by_retention(
@@ -296,25 +297,25 @@ def _by_retention(
         if one.term is not None and one.term.why == HoldReason.HEAD
     )
     if heads:
-        # A run leaves out what a head needs: it cannot become due.
+        # A run leaves out what a head needs, because it cannot become due.
         holder = " ".join(heads[0])
         return ItemVerdict(str(CollectorName.RETENTION), KEPT, NEVER, str(HoldReason.HEAD), holder)
     touching = [term for term in terms if term.touched]
     keepers = sorted((t.key, t.keeper, t.why) for t in terms if not t.touched)
     latest = [(-to_micros(t.until), t.key, t.keeper, t.why, t.until) for t in touching]
-    standing = _standing(address, keepers, latest)
+    hold = _deadline(address, keepers, latest)
     if not touching:
-        return ItemVerdict(str(CollectorName.RETENTION), KEPT, *standing)
+        return ItemVerdict(str(CollectorName.RETENTION), KEPT, *hold)
     rules = (str(CollectorName.RETENTION),)
-    return decided(str(CollectorName.RETENTION), standing, rules, {t.key for t in touching}, now)
+    return decided(str(CollectorName.RETENTION), hold, rules, {t.key for t in touching}, now)
 
 
-def _standing(
+def _deadline(
     address: str,
     keepers: Sequence[tuple[str, str, str]],
     latest: Iterable[tuple[int, str, str, str, datetime]],
 ) -> tuple[datetime, str, str]:
-    """Give the deadline, the reason to be held until then, and the holder, as a plan names them."""
+    """Return the deadline, the reason to be held until then, and the holder, as a plan names them."""
     if not is_inside(address):
         return NEVER, str(HoldReason.OUTSIDE), address
     if address.startswith(METADATA):
@@ -328,13 +329,13 @@ def _standing(
 
 def decided(
     collector: str,
-    standing: tuple[datetime, str, str],
+    hold: tuple[datetime, str, str],
     rules: tuple[str, ...],
     paths: Iterable[str],
     now: datetime,
 ) -> ItemVerdict:
-    """Decide at a moment on a standing: its deadline, the reason to be held until then, and the holder."""
-    until, reason, holder = standing
+    """Return the verdict at a moment, from the deadline, the reason to be held until then, and the holder."""
+    until, reason, holder = hold
     if due(until, now) and until < NEVER:
         return ItemVerdict(
             collector, str(Decision.DUE), until, _LAPSED[collector], "", rules, tuple(sorted(paths))
@@ -378,17 +379,17 @@ def explain_deleted(
         return None
     rules = (DELETED_REPOSITORY,)
     if not (info.key.startswith(own_folders(namespace)) and _is_spelled_canonically(store, info.key)):
-        standing = NEVER, str(HoldReason.FOREIGN), "it is not the repository's"
+        hold = NEVER, str(HoldReason.FOREIGN), "it is not the repository's"
     else:
         later = info.last_modified > gone.deleted
         since = _written(info) if later else f"deleted {format_instant(gone.deleted)}"
-        standing = max(info.last_modified, gone.deleted) + grace, str(HoldReason.NOT_YET), since
-    verdict = decided(DELETED_REPOSITORY, standing, rules, (), now)
+        hold = max(info.last_modified, gone.deleted) + grace, str(HoldReason.NOT_YET), since
+    verdict = decided(DELETED_REPOSITORY, hold, rules, (), now)
     return explanation_of(info.key, info.size, [verdict])
 
 
 def _find(store: Store, text: str) -> ObjectInfo | None:
-    """Look for an object by its very key, and then by the canonical form of an address."""
+    """Look for an object by its exact key, and then by the canonical form of an address."""
     with suppress(AddressError, NotFound):
         return store.stat(text)
     with suppress(AddressError, NotFound):
@@ -407,22 +408,22 @@ def _garbage(info: ObjectInfo, opened: list[datetime], grace: timedelta, now: da
     ripe = info.last_modified + grace
     until = max([ripe, *opened])
     reason = HoldReason.UPLOADING if until > ripe else HoldReason.NOT_YET
-    standing = until, str(reason), _written(info)
-    return decided(str(CollectorName.UNCOMMITTED), standing, (str(CollectorName.UNCOMMITTED),), (), now)
+    hold = until, str(reason), _written(info)
+    return decided(str(CollectorName.UNCOMMITTED), hold, (str(CollectorName.UNCOMMITTED),), (), now)
 
 
 def _in_bin(contents: StoreBin, key: str, now: datetime) -> ItemVerdict:
-    """Say until when the bin keeps an item; what has no label that can be read is left alone."""
+    """Return until when the bin keeps an item; an item without a readable label is left alone."""
 
     def ignore(_broken: EbbtideError) -> None:
-        """Leave damage to `ebb recycle ls`."""
+        """Ignore damage; `ebb recycle ls` reports it."""
 
     for label in contents.labels(ignore):
         place = items_of(contents.root, label.folder)
         if key.startswith(place):
             held_by = f"set aside {format_second(label.set_aside)} for {label.days} days"
-            standing = label.expires, str(HoldReason.NOT_YET), held_by
-            return decided(EMPTY_BIN, standing, (f"recycled by run {label.run}",), (key[len(place) :],), now)
+            hold = label.expires, str(HoldReason.NOT_YET), held_by
+            return decided(EMPTY_BIN, hold, (f"recycled by run {label.run}",), (key[len(place) :],), now)
     return ItemVerdict(EMPTY_BIN, KEPT, NEVER, str(HoldReason.METADATA), key)
 
 
@@ -487,7 +488,7 @@ def _found(
 
 
 def blocks(e: ObjectExplanation) -> Iterator[Block]:
-    """Lay out one explanation."""
+    """Return one explanation as blocks to show."""
     yield Heading(e.address, human_bytes(e.size))
     if e.burial:
         b = e.burial
@@ -516,7 +517,7 @@ def blocks(e: ObjectExplanation) -> Iterator[Block]:
 
 
 def _sentence(verdict: ItemVerdict) -> str:
-    """Say in one sentence what a collector makes of an object, and why."""
+    """Return the verdict of a collector as one sentence."""
     until = format_second(verdict.deadline)
     if verdict.decision == Decision.DUE:
         by = f" (rules: {', '.join(verdict.rules)})" if verdict.rules else ""

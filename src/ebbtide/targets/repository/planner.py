@@ -1,17 +1,16 @@
-"""Planning a run over a repository: one read of its metadata, and what each collector makes of it.
+"""
+The planner of a repository: one read of its metadata, and the verdicts of each collector on it.
 
-0. `check_identity`    the namespace is this repository's, and its commits are all known
-1. `read_listing`      what is stored, if uncommitted garbage is looked for; it must come first
-2. `snapshot`          what is staged and committed, in one transaction of the catalog
-3. `range_table`       who reaches which ranges, and until when; `compare_ranges` decodes those that are new
-4. standings           of each collector: lifecycle, uncommitted, retention
-5. `together`          what any of them lets go may go
+0. `check_owner`, `check_history`   the namespace is this repository's, and no commit is missing
+1. `read_listing`                   what is stored, if uncommitted garbage is looked for; this must come first
+2. `snapshot`                       what is staged and committed, at one moment
+3. `written_ranges`                 the referrers and terms of all ranges; `compare_ranges` decodes new ones
+4. verdicts                         of each collector: lifecycle, uncommitted, retention
+5. `together`                       what any of them lets go may be deleted
 
-Together: one standing for each address from those that several collectors give it.
-
-Each collector judges alone, and what one of them lets go may go: an address's deadline is the earliest of
-theirs. It is not "every reference has lapsed by some collector's rules": that an old commit may be forgotten
-is no reason to forget what a lifecycle rule still counts the days of, nor the other way round.
+Each collector decides alone, and the deadline of an address is the earliest of theirs. It is not "every
+reference has lapsed by the rules of some collector": that an old commit may be forgotten is no reason to
+forget what a lifecycle rule still keeps, nor the other way round.
 """
 
 from __future__ import annotations
@@ -68,15 +67,15 @@ class Planner:
     rulebook: Rulebook
     now: datetime
     full: bool = False
-    """Trust no cache: decode every range and add up every standing."""
+    """Trust no cache: decode every range and compute every verdict."""
     on_progress: OnProgress = no_progress
     on_step: OnStep = no_step
 
     def collect(self, folder: RunFolder) -> Collected:
-        """Read what there is, in its order, and give the standings of all that a collector touches."""
+        """Read the repository in its safe order, and return the verdicts of all collectors."""
         memory = Memory.of(self.context.root, self.info.uid, self.info.namespace)
         begun = memory.begin()
-        # Before the snapshot: what is committed from here on is known to the catalog before it is stored.
+        # Before the snapshot: commits from here on are known to the catalog before they are stored.
         self.repository.check_owner()
         self.repository.check_history()
         listed = self._listed(folder)
@@ -90,7 +89,7 @@ class Planner:
     def _judged(
         self, folder: RunFolder, memory: Memory, begun: float, listed: Listed | None, snapshot: Snapshot
     ) -> Collected:
-        """Judge what was read."""
+        """Compute the verdicts on what was read."""
         worlds = {ONLY_WORLD: replace(self._world(snapshot), reference_folder=memory.references)}
         ranges = written_ranges(self.spark, worlds, folder.snapshot)
         self.on_step("ranges listed")
@@ -135,7 +134,7 @@ class Planner:
         earlier: Remembered | None,
         begun: float,
     ) -> Layers:
-        """Do steps 2 and 3 of seed 000; step 4 is the engine's, which knows the time."""
+        """Do steps 2 and 3 of seed 000; step 4 depends on the time and is the engine's."""
         again = updated_verdicts(ranges, worlds, seen)
         policy = self.rulebook.policy
         kept = memory.keep(
@@ -153,7 +152,7 @@ class Planner:
         listed: Listed | None,
         snapshot: Snapshot,
     ) -> Collected:
-        """Put the standings of several collectors together, or of one that is not lifecycle."""
+        """Combine the verdicts of several collectors, or of one that is not lifecycle."""
         table = RemovedTable(self.context.root, self.context.ledger, self.info.uid)
         removed = table.folded(self.context.clock())
         parts, known = [], None
@@ -192,7 +191,7 @@ class Planner:
     def _states(
         self, folder: RunFolder, listed: Listed | None, snapshot: Snapshot, place: Any
     ) -> dict[str, Any]:
-        """Keep with the plan what the next run may build on."""
+        """Keep the states for the next run with the plan."""
         rules = self.rulebook.uncommitted
         if listed is None or rules is None:
             return {}
@@ -205,7 +204,7 @@ class Planner:
 
 
 def _described(snapshot: Snapshot, seen: RangeChanges) -> dict[str, Any]:
-    """Write down in the manifest what was read, short enough for a person."""
+    """Return for the manifest what was read, in a few numbers."""
     return {
         "sequence": snapshot.sequence,
         "taken_at": snapshot.taken_at.isoformat(),
@@ -224,7 +223,7 @@ _LARGEST = ("size", "created")
 
 
 def together(parts: Sequence[DataFrame]) -> DataFrame:
-    """Give each address the standing with the earliest deadline; of equal ones the first collector's."""
+    """Return for each address the verdict with the earliest deadline; of equal ones the first collector's."""
     if len(parts) == 1:
         return STANDINGS.check(parts[0])
     every = reduce(DataFrame.unionByName, parts)
@@ -242,7 +241,7 @@ def together(parts: Sequence[DataFrame]) -> DataFrame:
 
 
 def _order() -> Column:
-    """Give each collector its place."""
+    """Return the position of the collector."""
     place = f.lit(len(CollectorName))
     for number, collector in enumerate(CollectorName):
         place = f.when(f.col("collector") == str(collector), number).otherwise(place)
