@@ -16,7 +16,7 @@ import pyarrow as pa
 from ebbtide.core.errors import EbbtideError, NotFound, Refused
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.ranges import ENTRIES, read_metarange, read_range
-from ebbtide.targets.lake.reaper.reaper import Reaped, Reaper, ReapOptions, StoreRemover
+from ebbtide.targets.lake.reaper import Reaped, Reaper, ReapOptions, StoreRemover
 from ebbtide.targets.repository.model import COMMITTED, STAGED
 
 REPO = "lake"

@@ -15,7 +15,7 @@ from tests.explorer.stepping import Script
 
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.ranges import ENTRIES
-from ebbtide.targets.lake.reaper.reaper import Reaped, Reaper, ReapOptions, StoreRemover
+from ebbtide.targets.lake.reaper import Reaped, Reaper, ReapOptions, StoreRemover
 
 AT_ONCE = ReapOptions(grace=timedelta(0), lease=timedelta(0), retry=timedelta(0), batch=10)
 """No grace period: whatever is queued is due, and a fence is taken over at once."""

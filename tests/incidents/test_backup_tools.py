@@ -80,7 +80,7 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
     def unlock_and_back_up(step: str) -> None:
         if step == "wave 0 started":
-            backup.open_gate(REPOSITORY, "somebody who thinks that the lock is stale")
+            backup.open_fence(REPOSITORY, "somebody who thinks that the lock is stale")
             refused.append(words_of(Busy, lambda: backup.copy(REPOSITORY, "main", "raw/old", "keep/backup")))
 
     lake.apply(lake.plan(), on_step=unlock_and_back_up)
@@ -100,7 +100,7 @@ def test_restic_2452_an_unlock_while_prune_runs(told):
     assert "is deleting objects of 'lake' right now" in told.backups_refused[0]
     assert ["keep/1"] == keys
     assert told.addresses["raw/old"] not in told.lake.stored()
-    assert told.lake.catalog.gate(REPOSITORY) is None
+    assert told.lake.catalog.fence_holder(REPOSITORY) is None
 
 
 def test_kopia_clock_skew_a_clock_that_runs_ahead(told):

@@ -22,7 +22,7 @@ from ebbtide.targets.lake.catalog import commits
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.lost_history import RECORD, LostHistory
 from ebbtide.targets.lake.catalog.ranges import ENTRIES
-from ebbtide.targets.lake.reaper.reaper import Reaper
+from ebbtide.targets.lake.reaper import Reaper
 from ebbtide.targets.lake.recovery import forget, recover
 
 

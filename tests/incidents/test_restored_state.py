@@ -277,7 +277,7 @@ def test_files_of_an_applied_run_outlive_a_ledger_that_says_it_is_being_planned(
 
 def test_an_interrupted_run_before_an_acceptance_stops_no_restore(place):
     """It can never be finished, so nobody has to finish it first."""
-    place.ledger.start_wave(1, 0)
+    place.ledger.start_batch(1, 0)
     with pytest.raises(SafetyStop, match="was interrupted"):
         check_none_interrupted(place.ledger, UID, None)
     place.planned()

@@ -17,7 +17,7 @@ from ebbtide.core.errors import BadInput, ForeignNamespace, Refused
 from ebbtide.storage.namespace import MARKER, read_owner
 from ebbtide.storage.store import open_store
 from ebbtide.targets.lake.catalog.catalog import Catalog
-from ebbtide.targets.lake.reaper.reaper import Reaper
+from ebbtide.targets.lake.reaper import Reaper
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def test_a_deleted_twin_is_not_collected(catalogs, tmp_path):
     with pytest.raises(
         ForeignNamespace, match=r"belongs to repository 'lake'.*ebb lake adopt other --deleted"
     ):
-        second.check_retired_owner(gone.uid)
+        second.check_deleted_owner(gone.uid)
     with pytest.raises(ForeignNamespace):
         Reaper(second).reap(second.reclaim_target("other"))
 
@@ -158,10 +158,10 @@ def test_an_unmarked_deleted_lake_is_adopted_first(catalogs, tmp_path):
     first = catalogs[0]
     gone = first.delete_repository("lake")
     (tmp_path / "objects" / MARKER).unlink()
-    before = exit_code(lambda: first.check_retired_owner(gone.uid))
-    first.adopt_retired("lake")
+    before = exit_code(lambda: first.check_deleted_owner(gone.uid))
+    first.adopt_deleted("lake")
 
-    first.check_retired_owner(gone.uid)
+    first.check_deleted_owner(gone.uid)
 
     assert 3 == before
 

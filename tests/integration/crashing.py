@@ -302,7 +302,7 @@ def end_of(lake: Lake, job: Job) -> State:
         "stored": lake.stored(),
         "metadata": outputs(lake, last.run_id),
         "run": (last.state, last.plan_hash, last.due_objects, last.due_bytes),
-        "gate": lake.catalog.gate(REPOSITORY),
+        "gate": lake.catalog.fence_holder(REPOSITORY),
         "memory": remembered(lake),
         "leftovers": leftovers(lake),
     }
@@ -402,7 +402,8 @@ def broken_promises(lake: Lake, undisturbed: Undisturbed) -> list[str]:
     promises = {
         "something that was not due is gone": before["stored"] - before["due"] <= stored,
         "something came out of nowhere": stored <= before["stored"],
-        "a wave is half done and the gate is open": not _half_done(lake) or lake.catalog.gate(REPOSITORY),
+        "a batch is half done and the fence is open": not _half_done(lake)
+        or lake.catalog.fence_holder(REPOSITORY),
         "what is remembered was never true": remembered(lake)
         in (None, before["memory"], undisturbed.after["memory"]),
     }
@@ -411,7 +412,7 @@ def broken_promises(lake: Lake, undisturbed: Undisturbed) -> list[str]:
 
 def _half_done(lake: Lake) -> bool:
     attempts = [
-        tries for run in lake.ledger.runs() for tries in lake.ledger.wave_attempts(run.run_id).values()
+        tries for run in lake.ledger.runs() for tries in lake.ledger.batch_attempts(run.run_id).values()
     ]
     return any(not tries[-1][1] for tries in attempts)
 

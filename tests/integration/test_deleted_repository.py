@@ -94,7 +94,7 @@ class Doomed:
 
     def is_known(self):
         """Tell whether the catalog still knows that the repository was deleted."""
-        return self.gone in self.lake.catalog.retired()
+        return self.gone in self.lake.catalog.deleted_repositories()
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_everything_of_its_own_goes_and_strangers_stay(doomed):
     assert not memory.exists()
     assert doomed.finish(manifest).already_applied
     with pytest.raises(NotFound):
-        doomed.lake.catalog.retired_repository(REPOSITORY)
+        doomed.lake.catalog.deleted_repository(REPOSITORY)
     with pytest.raises(Refused):
         doomed.lake.catalog.create_repository(REPOSITORY, doomed.gone.namespace)
     shutil.rmtree(doomed.folder / "repos")
@@ -186,7 +186,7 @@ def test_a_plan_for_what_is_forgotten_is_stale(doomed, tmp_path):
     doomed.lake.catalog.create_repository(REPOSITORY, str(tmp_path / "elsewhere"))
     doomed.lake.upload("new")
     doomed.lake.catalog.release(doomed.gone.uid)
-    doomed.lake.catalog.forget_retired(doomed.gone.uid)
+    doomed.lake.catalog.forget_deleted(doomed.gone.uid)
     with pytest.raises(StalePlan, match="another run has collected it"):
         doomed.finish(manifest)
 
@@ -251,4 +251,4 @@ def test_a_bucket_is_collected_like_a_folder(spark, tmp_path, s3_server, bucket)
 
     assert len(own) == manifest.summary.due.objects
     assert strangers == {key for batch in store.list("") for key in batch["key"].to_pylist()}
-    assert [] == lake.catalog.retired()
+    assert [] == lake.catalog.deleted_repositories()

@@ -89,7 +89,7 @@ def test_what_a_deleted_repository_left_is_explained(lake):
     lake.write("somebody/elses.txt", b"x")
     lake.catalog.delete_repository(REPOSITORY)
     lake.day(42)
-    gone = lake.catalog.retired_repository(REPOSITORY)
+    gone = lake.catalog.deleted_repository(REPOSITORY)
     rows = compare_with_explanations(
         lake, plan_deleted(lake.spark, lake.shop, gone, now=lake.clock(), options=PlanOptions())
     )

@@ -133,7 +133,7 @@ def check_nothing_lost(scene: Scene, lake: Lake, manifest: Manifest, before: set
     deleted = {address for address, (outcome, _) in lake.outcomes(manifest).items() if outcome == "deleted"}
 
     assert KEPT == read_kept(lake)
-    assert lake.catalog.gate(REPOSITORY) is None
+    assert lake.catalog.fence_holder(REPOSITORY) is None
     assert deleted <= gone <= lake.due(manifest)
 
 

@@ -31,7 +31,7 @@ def target_of(lake: Lake) -> RepositoryCollector:
 
 def gate_of(lake: Lake) -> str | None:
     """Say who keeps the gate closed."""
-    return lake.catalog.gate(REPOSITORY)
+    return lake.catalog.fence_holder(REPOSITORY)
 
 
 def missing_objects(lake: Lake, prefix: str) -> list[str]:
@@ -90,15 +90,15 @@ def test_who_does_not_want_to_wait_is_refused(lake, tmp_path):
 @pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.long)])
 def test_copies_between_the_last_look_and_the_gate_keep_their_objects(lake, monkeypatch, times):
     """A reference that slips in after verification is seen: apply looks again, at last with a closed gate."""
-    manifest, close, addresses = lake.plan(), Catalog.close_gate, []
+    manifest, close, addresses = lake.plan(), Catalog.close_fence, []
 
     def copy_first(catalog: Catalog, repo: str, holder: str) -> int:
         number = len(addresses) + 1
-        if catalog.gate(repo) is None and number <= times:
+        if catalog.fence_holder(repo) is None and number <= times:
             addresses.append(catalog.copy(repo, "main", f"raw/{number}", f"keep/mine-{number}").address)
         return close(catalog, repo, holder)
 
-    monkeypatch.setattr(Catalog, "close_gate", copy_first)
+    monkeypatch.setattr(Catalog, "close_fence", copy_first)
     lake.apply(manifest)
     outcomes = lake.outcomes(manifest)
     changed = {address for address, (outcome, _) in outcomes.items() if outcome == "changed"}
@@ -138,12 +138,12 @@ def test_a_gate_that_another_run_closed_stops_apply(lake):
     """A run of another ledger on the same catalog, even of the same number, is not disturbed."""
     manifest, before = lake.plan(), lake.stored()
     other = f"{manifest.run_id}@another moment"
-    lake.catalog.close_gate(REPOSITORY, other)
+    lake.catalog.close_fence(REPOSITORY, other)
     with pytest.raises(Busy, match=f"run {manifest.run_id} is deleting"):
         lake.apply(manifest)
 
     assert (before, other) == (lake.stored(), gate_of(lake))
-    lake.catalog.open_gate(REPOSITORY, other)
+    lake.catalog.open_fence(REPOSITORY, other)
 
     assert 5 == lake.apply(manifest).freed.objects
 

@@ -208,7 +208,7 @@ def test_a_run_that_was_interrupted_can_be_undone_whole(lake):
         lake.apply(manifest)
 
     assert (5, before) == (done.back.objects, contents(lake))
-    assert lake.catalog.gate(REPOSITORY) is None
+    assert lake.catalog.fence_holder(REPOSITORY) is None
     assert lake.due(manifest) == lake.due(lake.plan())
 
 

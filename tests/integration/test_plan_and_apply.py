@@ -67,14 +67,14 @@ def test_applying_twice_does_nothing_more(lake):
     """A plan that succeeded is not applied again, not even a day later: nothing at all changes."""
     manifest = lake.plan()
     first = lake.apply(manifest)
-    before, attempts = lake.listing(), lake.ledger.wave_attempts(manifest.run_id)
+    before, attempts = lake.listing(), lake.ledger.batch_attempts(manifest.run_id)
     lake.day(41)
     second = lake.apply(manifest)
 
     assert (False, True) == (first.already_applied, second.already_applied)
     assert first.outcomes == second.outcomes
     assert before == lake.listing()
-    assert attempts == lake.ledger.wave_attempts(manifest.run_id)
+    assert attempts == lake.ledger.batch_attempts(manifest.run_id)
 
 
 def test_what_is_deleted_is_not_planned_again(lake):

@@ -8,7 +8,7 @@ import pytest
 from tests.services.lake import REPOSITORY, make_lake
 
 from ebbtide.state.runs import RunState
-from ebbtide.targets.lake.reaper.reaper import Reaper, ReapOptions
+from ebbtide.targets.lake.reaper import Reaper, ReapOptions
 
 pytestmark = pytest.mark.spark
 

@@ -204,10 +204,10 @@ class DecisionMachine(RuleBasedStateMachine):
         if not self.plans:
             return False
         plan = self.plans[-1 - place % len(self.plans)]
-        holder = self.repo.catalog.gate(self.repo.name)
+        holder = self.repo.catalog.fence_holder(self.repo.name)
         if holder not in (None, plan.holder):
             try:
-                self.repo.catalog.close_gate(self.repo.name, plan.holder)
+                self.repo.catalog.close_fence(self.repo.name, plan.holder)
             except Busy:
                 # Only the run that left the gate closed can open it: it is the one to go on with.
                 self.history.tell("another run", "waits for the gate")

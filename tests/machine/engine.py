@@ -121,7 +121,7 @@ class EngineMachine(RuleBasedStateMachine):
             return
         manifest = pending[-1 - place % len(pending)]
         run_id, refused = manifest.run_id, self._refusal(manifest)
-        attempts = self.lake.ledger.wave_attempts(run_id)
+        attempts = self.lake.ledger.batch_attempts(run_id)
         interrupted = frozenset(wave for wave, tries in attempts.items() if not tries[-1][1])
         watcher = Watcher(
             self.repo,
@@ -195,7 +195,7 @@ class EngineMachine(RuleBasedStateMachine):
             != manifest.policy_hash
         ):
             return "stale"
-        holder = self.repo.catalog.gate(REPOSITORY)
+        holder = self.repo.catalog.fence_holder(REPOSITORY)
         mine = holder is None or holder.split("@")[0] == str(manifest.run_id)
         return None if mine else "another run keeps the gate closed"
 

@@ -121,13 +121,13 @@ class Rehearsal:
     def _look(self, _: int) -> str:
         """Verify with the gate open, unless an interrupted wave or busy writers want it closed."""
         if self.plan.interrupted or self.tries == _OPEN_TRIES:
-            self.repo.catalog.close_gate(self.repo.name, self.plan.holder)
+            self.repo.catalog.close_fence(self.repo.name, self.plan.holder)
         self._verify()
         self.stage = Stage.LOOKED
         return "looked"
 
     def _close(self, _: int) -> str:
-        sequence = self.repo.catalog.close_gate(self.repo.name, self.plan.holder)
+        sequence = self.repo.catalog.close_fence(self.repo.name, self.plan.holder)
         if sequence != self.looked_at and not self.plan.interrupted and self.tries < _OPEN_TRIES:
             self._open()
             self.stage, self.tries = Stage.OPEN, self.tries + 1
@@ -199,4 +199,4 @@ class Rehearsal:
             save_state(self.repo.store, path, state)
 
     def _open(self) -> None:
-        self.repo.catalog.open_gate(self.repo.name, self.plan.holder)
+        self.repo.catalog.open_fence(self.repo.name, self.plan.holder)

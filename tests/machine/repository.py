@@ -92,7 +92,7 @@ class Repository:
     @property
     def is_closed(self) -> bool:
         """Tell whether a run keeps the gate closed."""
-        return self.catalog.gate(self.name) is not None
+        return self.catalog.fence_holder(self.name) is not None
 
     def document(self) -> WorldDocument:
         """Write the repository down as it is now."""

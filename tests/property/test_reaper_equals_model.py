@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.stress import REPO, referenced, stored
 
 from ebbtide.targets.lake.catalog.catalog import Catalog
-from ebbtide.targets.lake.reaper.reaper import Reaper, ReapOptions
+from ebbtide.targets.lake.reaper import Reaper, ReapOptions
 
 KEYS = st.sampled_from(["a", "b", "ab"])
 BRANCHES = st.sampled_from(["main", "side"])

@@ -76,7 +76,7 @@ def explained_in(lake: Lake, text: str) -> ObjectExplanation:
 
 def explained_in_deleted(lake: Lake, text: str) -> ObjectExplanation:
     """Explain an object of a lake that was deleted."""
-    gone = lake.catalog.retired_repository(REPOSITORY)
+    gone = lake.catalog.deleted_repository(REPOSITORY)
     found = explain_deleted(DeletedCatalogRepository(lake.catalog, gone), text, GRACE, lake.clock())
     if found is None:
         raise AssertionError(f"{text} is not explained")

@@ -66,7 +66,7 @@ class Desk:
         finish: bool = True,
     ) -> None:
         """Write the outcomes of an attempt at a wave; one that is killed does not finish."""
-        attempt = self.ledger.start_wave(run_id, wave)
+        attempt = self.ledger.start_batch(run_id, wave)
         folder = run_folder(self.root, run_id).outcomes(wave, attempt)
         folder.mkdir(parents=True)
         plain = [
@@ -89,7 +89,7 @@ class Desk:
         pq.write_table(pa.Table.from_pylist(plain, SCHEMA), folder / "part-0.parquet")
         record_counts(folder, len(plain))
         if finish:
-            self.ledger.finish_wave(run_id, wave, attempt)
+            self.ledger.finish_batch(run_id, wave, attempt)
 
     def run(self, *rows: Happened, collector: str = "lifecycle") -> int:
         """Write a run of one wave."""

@@ -57,7 +57,7 @@ def list_repositories(
     """List repositories."""
     state: State = context.obj
     if deleted:
-        _show_deleted(state.catalog.retired(), as_json=as_json)
+        _show_deleted(state.catalog.deleted_repositories(), as_json=as_json)
         return
     found = state.catalog.repositories()
     if as_json:

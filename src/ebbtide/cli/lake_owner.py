@@ -56,7 +56,7 @@ def adopt(
 ) -> None:
     """Make a repository the owner of its namespace, whichever owner the marker names now."""
     catalog = context.obj.catalog
-    found = catalog.retired_repository(repo) if deleted else catalog.repository(repo)
+    found = catalog.deleted_repository(repo) if deleted else catalog.repository(repo)
     before = catalog.marked_owner(found)
     owner = before.label if before else "an unknown owner: the marker is missing or cannot be read"
     confirm(
@@ -65,7 +65,7 @@ def adopt(
         yes=yes,
     )
     if deleted:
-        catalog.adopt_retired(repo)
+        catalog.adopt_deleted(repo)
     else:
         catalog.adopt(repo)
     if as_json:

@@ -17,7 +17,7 @@ from ebbtide.core.errors import BadInput, PartlyApplied
 from ebbtide.core.format import plural
 from ebbtide.core.instant import format_instant, format_second
 from ebbtide.targets.lake.catalog.reclaim_batches import ReclaimTarget
-from ebbtide.targets.lake.reaper.reaper import Reaped, Reaper, ReapOptions, StoreRemover
+from ebbtide.targets.lake.reaper import Reaped, Reaper, ReapOptions, StoreRemover
 
 Repo = Annotated[str | None, typer.Argument(help="The repository, or one that was deleted.")]
 Grace = Annotated[

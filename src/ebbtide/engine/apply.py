@@ -357,7 +357,7 @@ class _Batches:
 
     def run(self) -> None:
         """Do every wave that is not finished, and again the items of finished ones that failed."""
-        attempts = self.context.ledger.wave_attempts(self.manifest.run_id)
+        attempts = self.context.ledger.batch_attempts(self.manifest.run_id)
         self._interrupted = {wave for wave, tries in attempts.items() if not tries[-1][1]}
         for wave in range(self.manifest.waves):
             self.on_progress("deleting", wave, self.manifest.waves)
@@ -384,7 +384,7 @@ class _Batches:
         kept = self._verify_and_fence()
         # Once more: to verify may have taken long.
         self.collector.check_unchanged(self.manifest)
-        attempt = self.context.ledger.start_wave(self.manifest.run_id, wave)
+        attempt = self.context.ledger.start_batch(self.manifest.run_id, wave)
         self.on_step(f"wave {wave} started")
         judged = rows.join(kept.withColumnRenamed("reason", "kept_because"), "hash", "left")
         outcomes = act_on_rows(
@@ -400,7 +400,7 @@ class _Batches:
         OUTCOMES.write(outcomes, place)
         self.on_step(f"wave {wave} deleted")
         make_durable(place)
-        self.context.ledger.finish_wave(self.manifest.run_id, wave, attempt)
+        self.context.ledger.finish_batch(self.manifest.run_id, wave, attempt)
         log.write(
             "batch ends", batch=wave + 1, of=self.manifest.waves, attempt=attempt, items=counted_rows(place)
         )

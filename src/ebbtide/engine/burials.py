@@ -44,7 +44,7 @@ def outcome_folders(root: Path, ledger: Ledger, run_id: int) -> list[Path]:
         adopt_counts(folder.outcomes(wave, attempt))
     found = [
         folder.outcomes(wave, attempt)
-        for wave, attempts in ledger.wave_attempts(run_id).items()
+        for wave, attempts in ledger.batch_attempts(run_id).items()
         for attempt, finished in attempts
         if finished
     ]

@@ -86,7 +86,7 @@ def _cancel_jobs(spark: SparkSession) -> None:
 def _progress(root: Path, ledger: Ledger, manifest: Manifest) -> str:
     """Say how many items have a recorded outcome, and in which batch the run stopped."""
     folder, done, stopped_in = run_folder(root, manifest.run_id), 0, ""
-    for wave, attempts in ledger.wave_attempts(manifest.run_id).items():
+    for wave, attempts in ledger.batch_attempts(manifest.run_id).items():
         # The first finished attempt has a row for every item; later ones repeat those that failed.
         first = next((number for number, finished in attempts if finished), None)
         if first is None:

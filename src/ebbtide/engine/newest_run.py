@@ -67,7 +67,7 @@ def check_applicable(root: Path, ledger: Ledger, manifest: Manifest) -> None:
         )
     known = {
         run_folder(root, run_id).outcomes(wave, attempt).name
-        for wave, attempts in ledger.wave_attempts(run_id).items()
+        for wave, attempts in ledger.batch_attempts(run_id).items()
         for attempt, _ in attempts
     }
     if unknown := sorted(set(outcome_names(root, run_id)) - known):

@@ -195,7 +195,7 @@ class Restorer:
             if run.collector != RESTORE:
                 continue
             folder = run_folder(self.root, run.run_id)
-            done = {wave for wave, tries in self.ledger.wave_attempts(run.run_id).items() if tries[-1][1]}
+            done = {wave for wave, tries in self.ledger.batch_attempts(run.run_id).items() if tries[-1][1]}
             for number, page in _pages(folder):
                 if number not in done:
                     self._move(
@@ -211,7 +211,7 @@ class Restorer:
     ) -> list[_Outcome]:
         """Move one page's items and make durable what became of each."""
         self.bin.before_page(page, folder.run_id)
-        attempt = self.ledger.start_wave(folder.run_id, number)
+        attempt = self.ledger.start_batch(folder.run_id, number)
         moved = [_settled(one) for one in self.bin.bring_back(page, choice)]
         self.on_step(f"page {number} moved")
         now = self.clock()
@@ -225,7 +225,7 @@ class Restorer:
         pq.write_table(rows, place / "part-0.parquet", write_page_checksum=True)
         record_counts(place, len(page))
         make_durable(place)
-        self.ledger.finish_wave(folder.run_id, number, attempt)
+        self.ledger.finish_batch(folder.run_id, number, attempt)
         self.on_step(f"page {number} finished")
         return done
 
@@ -303,7 +303,7 @@ def check_none_interrupted(ledger: Ledger, target_uid: str, whole: int | None) -
     for run in ledger.interrupted_runs(target_uid):
         if run.run_id < accepted:
             continue
-        attempts = ledger.wave_attempts(run.run_id).values()
+        attempts = ledger.batch_attempts(run.run_id).values()
         half = run.collector != RESTORE and any(not tries[-1][1] for tries in attempts)
         if half and run.run_id != whole and restored_since(ledger, target_uid, run.run_id) is None:
             raise SafetyStop(

@@ -307,7 +307,7 @@ class Ledger:
         return [(from_micros(row["at"]), row["actor"], row["what"]) for row in rows]
 
     @repeated
-    def start_wave(self, run_id: int, wave: int) -> int:
+    def start_batch(self, run_id: int, wave: int) -> int:
         """Record, before the first delete of a batch, that it is attempted; return the attempt's number."""
         c = schema.waves.c
         with self._database.writing() as connection:
@@ -318,7 +318,7 @@ class Ledger:
         return int(attempt)
 
     @repeated
-    def finish_wave(self, run_id: int, wave: int, attempt: int) -> None:
+    def finish_batch(self, run_id: int, wave: int, attempt: int) -> None:
         """Record that the outcomes of a batch are durable, with a record of their rows."""
         c = schema.waves.c
         with self._database.writing() as connection:
@@ -328,7 +328,7 @@ class Ledger:
                 .values(state=_COUNTED)
             )
 
-    def wave_attempts(self, run_id: int) -> dict[int, list[tuple[int, bool]]]:
+    def batch_attempts(self, run_id: int) -> dict[int, list[tuple[int, bool]]]:
         """Return the attempts at each batch in order, each with whether it finished."""
         c = schema.waves.c
         query = select(c.wave, c.attempt, c.state).where(c.run_id == run_id).order_by(c.wave, c.attempt)

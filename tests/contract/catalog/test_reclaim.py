@@ -12,7 +12,7 @@ from ebbtide.storage.store import DeleteResult
 from ebbtide.targets.lake.catalog import commits, reclaim_queue
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.ranges import ENTRIES
-from ebbtide.targets.lake.reaper.reaper import Reaped, Reaper, ReapOptions
+from ebbtide.targets.lake.reaper import Reaped, Reaper, ReapOptions
 
 NO_GRACE = ReapOptions(grace=timedelta(0))
 
@@ -136,7 +136,7 @@ def test_a_deleted_repository_queues_what_was_staged(catalog):
     assert ({"deleted": 1}, 1) == (done.outcomes, done.needed)
     assert [held] == left
     assert lost != held
-    catalog.forget_retired(catalog.retired_repository("lake").uid)
+    catalog.forget_deleted(catalog.deleted_repository("lake").uid)
     with catalog._database.reading() as connection:
         for table in ("catalog_reclaim", "catalog_shared", "catalog_imports"):
             assert 0 == connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar()  # noqa: S608
@@ -494,7 +494,7 @@ def test_a_reaper_that_finds_no_repository_does_nothing(catalog):
     upload(catalog, "a")
     catalog.reset("lake", "main")
     catalog.delete_repository("lake")
-    catalog.forget_retired(target.uid)
+    catalog.forget_deleted(target.uid)
     done = Reaped("lake")
 
     assert not Reaper(catalog, NO_GRACE).reap_batch(target, done)

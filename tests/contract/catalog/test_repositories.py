@@ -72,7 +72,7 @@ def test_delete_forgets_everything_but_the_objects(catalog):
     assert store.read(entry.address) == b"1"
     for batch in list(store.list()):
         store.delete([DeleteRequest(key) for key in batch["key"].to_pylist()])
-    catalog.forget_retired(gone.uid)
+    catalog.forget_deleted(gone.uid)
     catalog.create_repository("lake", namespace)
     assert (
         list(catalog.ls("lake", "main")),
@@ -152,4 +152,4 @@ def test_a_database_without_the_newest_tables_gets_them(catalog, open_catalog, d
 
     reopened = open_catalog()
 
-    assert (None, []) == (reopened.retention("lake"), reopened.retired())
+    assert (None, []) == (reopened.retention("lake"), reopened.deleted_repositories())

@@ -73,7 +73,7 @@ LEDGER_LISTS: dict[str, Callable[[Ledger], object]] = {
     "identities": lambda ledger: ledger.target_uids(),
     "acceptance": lambda ledger: ledger.acceptance(),
     "events": lambda ledger: ledger.events(1),
-    "attempts": lambda ledger: ledger.wave_attempts(1),
+    "attempts": lambda ledger: ledger.batch_attempts(1),
     "last identity": lambda ledger: ledger.target_uid("lake:sales"),
     "last run": lambda ledger: ledger.last_run(UID, RunState.SUCCEEDED, "lifecycle"),
 }
@@ -148,7 +148,7 @@ def test_lists_of_records_use_an_index(url, name):
 
 CATALOG_LISTS: dict[str, Callable[[Catalog, Any], object]] = {
     "repositories": lambda catalog, _: catalog.repositories(),
-    "deleted": lambda catalog, _: catalog.retired(),
+    "deleted": lambda catalog, _: catalog.deleted_repositories(),
     "branches": lambda catalog, _: catalog.branches("lake"),
     "tags": lambda catalog, _: catalog.tags("lake"),
     "commits": lambda catalog, _: list(catalog.log("lake", "main")),

@@ -83,7 +83,7 @@ def test_merged_runs_are_folded_again(url, records):
     """The table of removed items of the records that stay gets the outcomes of runs that were merged in."""
     ledger = Ledger(url)
     run_id = ledger.begin("oci://x", ONE, "registry", "", NOW)
-    ledger.finish_wave(run_id, 0, ledger.start_wave(run_id, 0))
+    ledger.finish_batch(run_id, 0, ledger.start_batch(run_id, 0))
     ledger.mark_folded(ledger.finished_attempts(ONE, folded=False))
     records.change_mark(ONE, TAG, pinning(), "teja", "pin")
     records.record_snapshot(TWO, Snapshot("new", NOW, 2, 2, 7))

@@ -19,7 +19,7 @@ from ebbtide.core.errors import Busy
 from ebbtide.storage.namespace import MARKER
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.ranges import metadata_key
-from ebbtide.targets.lake.reaper.reaper import Reaper, ReapOptions
+from ebbtide.targets.lake.reaper import Reaper, ReapOptions
 from ebbtide.targets.lake.repository import CatalogRepository
 from ebbtide.targets.repository.protocol import VersionedRepository
 

@@ -85,7 +85,7 @@ def test_what_is_not_there_is_not_deleted(lake, capsys):
 def test_a_repository_is_not_deleted_under_a_run(lake, capsys):
     """While a run is deleting, the command stops with exit code 3 and names the run."""
     catalog = Catalog(f"sqlite:///{lake}/.ebbtide/catalog.db")
-    catalog.close_gate("sales", "7")
+    catalog.close_fence("sales", "7")
     code = run(["lake", "delete", "sales", "--yes"])
     catalog.close()
 

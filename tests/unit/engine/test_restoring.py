@@ -137,9 +137,9 @@ def test_killed_at_any_step_nothing_is_lost_or_double_and_the_next_ends_it(scene
     places = [key.removeprefix(items_of(ROOT, LABEL.folder)) for key in scene.listing()]
     scene.restore()
     states = {run.state for run in scene.ledger.runs()} - {RunState.SUCCEEDED}
-    moved = [run for run in scene.ledger.runs() if scene.ledger.wave_attempts(run.run_id)]
+    moved = [run for run in scene.ledger.runs() if scene.ledger.batch_attempts(run.run_id)]
     unfinished = [
-        run for run in moved if not all(t[-1][1] for t in scene.ledger.wave_attempts(run.run_id).values())
+        run for run in moved if not all(t[-1][1] for t in scene.ledger.batch_attempts(run.run_id).values())
     ]
 
     assert sorted([*KEYS, label_key(ROOT, LABEL.folder)]) == sorted(places)
@@ -183,7 +183,7 @@ def test_a_restore_is_what_came_later(scene):
 def test_an_interrupted_apply_must_be_finished_or_wholly_restored_first(scene):
     """What a killed apply has done is not all recorded, so nothing but all of it may be restored."""
     run = scene.ledger.begin("lake:x", "uid", "lifecycle", "{}", NOW)
-    scene.ledger.start_wave(run, 0)
+    scene.ledger.start_batch(run, 0)
     check_none_interrupted(scene.ledger, "uid", whole=run)
     with pytest.raises(SafetyStop, match=f"run {run} .* was interrupted"):
         check_none_interrupted(scene.ledger, "uid", whole=None)

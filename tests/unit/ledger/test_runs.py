@@ -79,12 +79,12 @@ def test_run_numbers_grow(ledger):
 def test_waves_count_their_attempts(ledger):
     """Every attempt at a wave is remembered with whether it finished."""
     run_id = begin(ledger)
-    first = ledger.start_wave(run_id, 0)
-    second = ledger.start_wave(run_id, 0)
-    ledger.finish_wave(run_id, 0, second)
+    first = ledger.start_batch(run_id, 0)
+    second = ledger.start_batch(run_id, 0)
+    ledger.finish_batch(run_id, 0, second)
 
     assert (1, 2) == (first, second)
-    assert {0: [(1, False), (2, True)]} == ledger.wave_attempts(run_id)
+    assert {0: [(1, False), (2, True)]} == ledger.batch_attempts(run_id)
 
 
 def test_an_unknown_run_is_named(ledger):

@@ -27,7 +27,9 @@ def target(retired, *namespaces):
     """Give the target, with a catalog that knows these deleted and living repositories."""
     living = [Repository(f"r{number}", "9", place, "main", DAY) for number, place in enumerate(namespaces)]
     catalog = SimpleNamespace(
-        retired=lambda: retired, repositories=lambda: living, check_retired_owner=lambda _uid: None
+        deleted_repositories=lambda: retired,
+        repositories=lambda: living,
+        check_deleted_owner=lambda _uid: None,
     )
     return DeletedRepositoryCollector(SimpleNamespace(), DeletedCatalogRepository(catalog, GONE))
 

@@ -39,7 +39,7 @@ def store(tmp_path):
 def namespace(store):
     """Give the namespace of a deleted repository in a store."""
     gone = DeletedRepository("lake", UID, store.spec.url, datetime(2026, 1, 1, tzinfo=UTC))
-    return DeletedCatalogRepository(SimpleNamespace(retired_store=lambda _uid: store), gone)
+    return DeletedCatalogRepository(SimpleNamespace(deleted_store=lambda _uid: store), gone)
 
 
 def fill(store, keys):

@@ -25,10 +25,10 @@ def test_a_link_waits_for_the_gate(catalog):
     """A run may be about to delete what it took for an upload that nobody will link any more."""
     given = catalog.get_physical_address("lake", "main", "k")
     catalog.store("lake").write(given.address, b"k")
-    catalog.close_gate("lake", "7")
+    catalog.close_fence("lake", "7")
     with pytest.raises(Busy):
         catalog.link_physical_address("lake", "main", "k", given.token, size=1)
-    catalog.open_gate("lake", "7")
+    catalog.open_fence("lake", "7")
     catalog.link_physical_address("lake", "main", "k", given.token, size=1)
 
     assert b"k" == catalog.read("lake", "main", "k")

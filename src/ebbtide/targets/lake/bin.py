@@ -85,7 +85,7 @@ class LakeBin(ObjectBin):
         super().after_restore(choice, wanted, back)
         if wanted.whole is not None:
             with suppress(NotFound):
-                self.lake.catalog.open_gate(self.repository, fence_holder(wanted.whole))
+                self.lake.catalog.open_fence(self.repository, fence_holder(wanted.whole))
 
     def named(self, label: Label, name: str) -> Iterator[BinItem]:
         """Find the items of an address, or of all addresses that a key had when it went."""

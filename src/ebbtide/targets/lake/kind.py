@@ -65,7 +65,7 @@ class LakeKind(TargetKind):
         # Not the shared catalog: its graveyard needs Spark's library.
         catalog = Catalog(url, rehearsal=workspace.is_rehearsal)
         try:
-            gone = {f"{one.name} (deleted)": one.namespace for one in catalog.retired()}
+            gone = {f"{one.name} (deleted)": one.namespace for one in catalog.deleted_repositories()}
             return gone | {one.name: one.namespace for one in catalog.repositories()}
         finally:
             catalog.close()

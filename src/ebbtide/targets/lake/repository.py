@@ -184,11 +184,11 @@ class CatalogRepository:
 
     def close_fence(self, holder: str) -> int:
         """Keep out new references to existing objects, and return the sequence at that moment."""
-        return self.catalog.close_gate(self.name, holder)
+        return self.catalog.close_fence(self.name, holder)
 
     def open_fence(self, holder: str) -> None:
         """Open the fence if this holder closed it."""
-        self.catalog.open_gate(self.name, holder)
+        self.catalog.open_fence(self.name, holder)
 
     def bin(self) -> StoreBin:
         """Open the recycle bin."""
@@ -226,7 +226,7 @@ class DeletedCatalogRepository:
 
     def store(self) -> Store:
         """Open the store at the namespace."""
-        return self.catalog.retired_store(self.repository.uid)
+        return self.catalog.deleted_store(self.repository.uid)
 
     def store_spec(self) -> StoreSpec:
         """Return how executors open the store, with a witness."""
@@ -235,7 +235,7 @@ class DeletedCatalogRepository:
     def find(self) -> DeletedRepository | None:
         """Look the repository up by its uid; None if there is nothing left to collect of it."""
         uid = self.repository.uid
-        return next((gone for gone in self.catalog.retired() if gone.uid == uid), None)
+        return next((gone for gone in self.catalog.deleted_repositories() if gone.uid == uid), None)
 
     def overlapping(self) -> RepositoryInfo | None:
         """Return a repository of the catalog that uses the namespace or a part of it."""
@@ -244,7 +244,7 @@ class DeletedCatalogRepository:
 
     def check_owner(self) -> None:
         """Raise ForeignNamespace unless the namespace still belongs to the deleted repository."""
-        self.catalog.check_retired_owner(self.repository.uid)
+        self.catalog.check_deleted_owner(self.repository.uid)
 
     def forget(self) -> None:
         """
@@ -253,7 +253,7 @@ class DeletedCatalogRepository:
         The marker is removed first: once the repository is forgotten, the namespace may be another's.
         """
         self.catalog.release(self.repository.uid)
-        self.catalog.forget_retired(self.repository.uid)
+        self.catalog.forget_deleted(self.repository.uid)
 
 
 def witnessed(store: Store) -> StoreSpec:

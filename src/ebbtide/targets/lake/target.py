@@ -53,7 +53,7 @@ class LakeTarget:
         _check(options)
         sweep = self._sweep_rules(options)
         if options.get("deleted"):
-            gone = self.lake.catalog.retired_repository(self.repository)
+            gone = self.lake.catalog.deleted_repository(self.repository)
             left = DeletedCatalogRepository(self.lake.catalog, gone)
             return DeletedRepositoryCollector(self.context, left, sweep.grace)
         repository = self._repository
@@ -89,11 +89,11 @@ class LakeTarget:
     def _deleted(self) -> DeletedCatalogRepository:
         """Find the deleted repository of this name; NotFound says that there never was a repository."""
         catalog = self.lake.catalog
-        if not any(gone.name == self.repository for gone in catalog.retired()):
+        if not any(gone.name == self.repository for gone in catalog.deleted_repositories()):
             raise NotFound(
                 f"there is no repository {self.repository!r}", fix="create it, or list all of them"
             )
-        return DeletedCatalogRepository(catalog, catalog.retired_repository(self.repository))
+        return DeletedCatalogRepository(catalog, catalog.deleted_repository(self.repository))
 
     def collector_of(self, plan: Manifest) -> Collector:
         """Return the collector that made a plan."""

@@ -40,7 +40,7 @@ def find_fence(connection: Connection, repo: Repository) -> Fence | None:
     return None if row is None else Fence(row.holder, from_micros(row.since))
 
 
-def close_fence(connection: Connection, repo: Repository, holder: str, now: datetime) -> None:
+def _insert_fence(connection: Connection, repo: Repository, holder: str, now: datetime) -> None:
     """Close the fence for this holder, under the repository's lock; raise Busy if another holds it."""
     found = find_fence(connection, repo)
     if found is None:
@@ -50,7 +50,7 @@ def close_fence(connection: Connection, repo: Repository, holder: str, now: date
         raise busy(repo.name, found)
 
 
-def open_fence(connection: Connection, repo: Repository, holder: str) -> None:
+def _remove_fence(connection: Connection, repo: Repository, holder: str) -> None:
     """Open the fence if this holder closed it."""
     mine = (_fences.c.repo_uid == repo.uid, _fences.c.holder == holder)
     connection.execute(delete(_fences).where(*mine))
@@ -79,7 +79,7 @@ class FencedCatalog(CatalogBase):
     deleted.
     """
 
-    def close_gate(self, repo: str, holder: str) -> int:
+    def close_fence(self, repo: str, holder: str) -> int:
         """
         Close the fence and return the change counter of that moment, which closing does not raise.
 
@@ -88,16 +88,16 @@ class FencedCatalog(CatalogBase):
         """
         with self._database.writing() as connection:
             found, sequence = refs.hold_repository(connection, repo)
-            close_fence(connection, found, holder, self._clock())
+            _insert_fence(connection, found, holder, self._clock())
         return sequence
 
-    def open_gate(self, repo: str, holder: str) -> None:
+    def open_fence(self, repo: str, holder: str) -> None:
         """Open the fence if this holder closed it; do nothing if another did."""
         with self._database.writing() as connection:
             found, _ = refs.hold_repository(connection, repo)
-            open_fence(connection, found, holder)
+            _remove_fence(connection, found, holder)
 
-    def gate(self, repo: str) -> str | None:
+    def fence_holder(self, repo: str) -> str | None:
         """Return the holder of the closed fence; None if it is open."""
         with self._reading(repo) as (connection, found):
             closed = find_fence(connection, found)

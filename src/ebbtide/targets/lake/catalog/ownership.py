@@ -69,7 +69,7 @@ class Ownership(LostHistory):
             self._refuse_other(found, marked)
         return marked
 
-    def check_retired_owner(self, uid: str) -> None:
+    def check_deleted_owner(self, uid: str) -> None:
         """Stop unless the marker names this deleted repository, or nothing is left of it."""
         with self._database.reading() as connection:
             gone = refs.find_deleted(connection, uid)
@@ -94,7 +94,7 @@ class Ownership(LostHistory):
         replace_owner(store, self.owner(found))
         forget_record(store)
 
-    def adopt_retired(self, name: str) -> None:
+    def adopt_deleted(self, name: str) -> None:
         """Make a deleted repository the owner of its namespace, so that it can be collected."""
         with self._database.reading() as connection:
             gone = refs.last_deleted(connection, name)

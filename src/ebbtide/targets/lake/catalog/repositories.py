@@ -157,12 +157,12 @@ class DeletedRepositories(CatalogBase):
     A name may be used again at once and so occur several times here; a namespace may not.
     """
 
-    def retired(self) -> list[DeletedRepository]:
+    def deleted_repositories(self) -> list[DeletedRepository]:
         """Return all deleted repositories whose objects are still to be collected, by time of deletion."""
         with self._database.reading() as connection:
             return refs.deleted_repositories(connection)
 
-    def retired_repository(self, name: str) -> DeletedRepository:
+    def deleted_repository(self, name: str) -> DeletedRepository:
         """Find the deleted repository that had this name last."""
         with self._database.reading() as connection:
             found = refs.last_deleted(connection, name)
@@ -170,12 +170,12 @@ class DeletedRepositories(CatalogBase):
             raise refs.no_deleted_repository(name)
         return found
 
-    def retired_store(self, uid: str) -> Store:
+    def deleted_store(self, uid: str) -> Store:
         """Open the object store that is rooted at a deleted repository's namespace."""
         with self._database.reading() as connection:
             return self._store_at(refs.find_deleted(connection, uid).namespace)
 
-    def forget_retired(self, uid: str) -> None:
+    def forget_deleted(self, uid: str) -> None:
         """Forget a deleted repository whose namespace is empty; the namespace is free from then on."""
         with self._database.writing() as connection:
             refs.forget_deleted(connection, uid)

@@ -22,8 +22,8 @@ def test_a_deleted_repository_is_remembered(catalog, clock, open_catalog):
     gone = catalog.delete_repository("lake")
 
     assert DeletedRepository("lake", repo.uid, repo.namespace, clock()) == gone
-    assert [gone] == open_catalog().retired()
-    assert gone == open_catalog().retired_repository("lake")
+    assert [gone] == open_catalog().deleted_repositories()
+    assert gone == open_catalog().deleted_repository("lake")
     assert [] == catalog.repositories()
 
 
@@ -32,7 +32,7 @@ def test_its_objects_can_be_reached(catalog):
     entry = catalog.upload("lake", "main", "a", b"1")
     gone = catalog.delete_repository("lake")
 
-    store = catalog.retired_store(gone.uid)
+    store = catalog.deleted_store(gone.uid)
 
     assert gone.namespace == store.spec.url
     assert b"1" == store.read(entry.address)
@@ -44,7 +44,7 @@ def test_the_store_of_a_deleted_repository_has_the_catalogs_options(open_catalog
     catalog.create_repository("lake", str(tmp_path / "lake"))
     gone = catalog.delete_repository("lake")
 
-    assert {"fsync": "yes"} == catalog.retired_store(gone.uid).spec.options
+    assert {"fsync": "yes"} == catalog.deleted_store(gone.uid).spec.options
 
 
 def test_the_name_is_free_and_the_latest_of_a_name_is_found(catalog, clock, tmp_path):
@@ -56,8 +56,8 @@ def test_the_name_is_free_and_the_latest_of_a_name_is_found(catalog, clock, tmp_
         gone.append(catalog.delete_repository("lake"))
     catalog.create_repository("lake", str(tmp_path / "lake-now"))
 
-    assert gone == catalog.retired()
-    assert gone[-1] == catalog.retired_repository("lake")
+    assert gone == catalog.deleted_repositories()
+    assert gone[-1] == catalog.deleted_repository("lake")
     assert ["lake"] == [repo.name for repo in catalog.repositories()]
 
 
@@ -68,24 +68,24 @@ def test_a_namespace_waits_for_its_collection(catalog, tmp_path, namespace):
     with pytest.raises(Refused, match=r"still to be collected.*ebb plan lake:lake --deleted") as refused:
         catalog.create_repository("other", str(tmp_path / namespace))
     catalog.release(gone.uid)
-    catalog.forget_retired(gone.uid)
+    catalog.forget_deleted(gone.uid)
 
     made = catalog.create_repository("other", str(tmp_path / namespace))
 
     assert "choose another namespace" in refused.value.fix
-    assert ([made], []) == (catalog.repositories(), catalog.retired())
+    assert ([made], []) == (catalog.repositories(), catalog.deleted_repositories())
 
 
 def test_what_is_forgotten_is_not_found(catalog):
     """A deleted repository that was collected, and one that never was, are unknown by name and by uid."""
     gone = catalog.delete_repository("lake")
-    catalog.forget_retired(gone.uid)
+    catalog.forget_deleted(gone.uid)
 
     for ask, named in (
-        (catalog.retired_repository, "lake"),
-        (catalog.retired_store, gone.uid),
-        (catalog.forget_retired, gone.uid),
-        (catalog.retired_repository, "nope"),
+        (catalog.deleted_repository, "lake"),
+        (catalog.deleted_store, gone.uid),
+        (catalog.forget_deleted, gone.uid),
+        (catalog.deleted_repository, "nope"),
     ):
         with pytest.raises(NotFound, match=rf"no deleted repository '{named}'.*ebb lake list --deleted"):
             ask(named)
@@ -95,7 +95,7 @@ def test_a_repository_that_is_there_is_not_retired(catalog):
     """What may be collected whole is only what was deleted, not its living namesake."""
     uid = catalog.repository("lake").uid
 
-    for ask, named in ((catalog.retired_repository, "lake"), (catalog.forget_retired, uid)):
+    for ask, named in ((catalog.deleted_repository, "lake"), (catalog.forget_deleted, uid)):
         with pytest.raises(NotFound, match="no deleted repository"):
             ask(named)
 
@@ -105,7 +105,7 @@ def test_who_asks_for_a_deleted_repository_is_told(catalog, clock):
     gone = catalog.delete_repository("lake")
     with pytest.raises(NotFound, match="no repository 'lake'") as deleted:
         catalog.repository("lake")
-    catalog.forget_retired(gone.uid)
+    catalog.forget_deleted(gone.uid)
     with pytest.raises(NotFound, match="no repository 'lake'") as unknown:
         catalog.repository("lake")
 
@@ -116,16 +116,16 @@ def test_who_asks_for_a_deleted_repository_is_told(catalog, clock):
 
 def test_a_repository_is_not_deleted_while_a_run_deletes_its_objects(catalog):
     """A closed gate refuses the delete at once and changes nothing; once it is open, the delete works."""
-    sequence = catalog.close_gate("lake", "7@now")
+    sequence = catalog.close_fence("lake", "7@now")
     with pytest.raises(Busy, match=r"run 7 is deleting objects of 'lake'.*finish it with 'ebb apply 7'"):
         catalog.delete_repository("lake")
-    after = (catalog.sequence("lake"), catalog.retired(), catalog.gate("lake"))
-    catalog.open_gate("lake", "7@now")
+    after = (catalog.sequence("lake"), catalog.deleted_repositories(), catalog.fence_holder("lake"))
+    catalog.open_fence("lake", "7@now")
 
     catalog.delete_repository("lake")
 
     assert (sequence, [], "7@now") == after
-    assert ["lake"] == [gone.name for gone in catalog.retired()]
+    assert ["lake"] == [gone.name for gone in catalog.deleted_repositories()]
 
 
 def test_nothing_new_may_refer_to_what_will_be_collected(catalog, tmp_path):
@@ -181,7 +181,7 @@ def test_a_repository_deleted_at_once_is_retired_once(catalog, open_catalog):
     with ThreadPoolExecutor(4) as pool:
         deleted = [gone for gone in pool.map(delete, others) if gone is not None]
 
-    assert deleted == catalog.retired()
+    assert deleted == catalog.deleted_repositories()
     assert 1 == len(deleted)
 
 

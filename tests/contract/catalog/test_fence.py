@@ -72,7 +72,7 @@ def forked(open_catalog, tmp_path, naps):
 @pytest.mark.parametrize("name", REFERRING)
 def test_what_makes_a_reference_waits_and_is_refused(forked, naps, name):
     """Each such operation waits half a minute, changes nothing, and works once the gate is open."""
-    sequence = forked.close_gate("lake", "7@now")
+    sequence = forked.close_fence("lake", "7@now")
 
     with pytest.raises(Busy) as refused:
         REFERRING[name](forked)
@@ -81,7 +81,7 @@ def test_what_makes_a_reference_waits_and_is_refused(forked, naps, name):
     assert "if run 7 was interrupted, finish it with 'ebb apply 7'" in refused.value.fix
     assert 30 == pytest.approx(sum(naps))
     assert sequence == forked.sequence("lake")
-    forked.open_gate("lake", "7@now")
+    forked.open_fence("lake", "7@now")
     REFERRING[name](forked)
 
     assert sequence < forked.sequence("lake")
@@ -90,7 +90,7 @@ def test_what_makes_a_reference_waits_and_is_refused(forked, naps, name):
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_makes_no_reference_to_old_objects_does_not_wait(forked, naps, name):
     """Uploads, commits and deletes work while a run deletes, and need not wait."""
-    forked.close_gate("lake", "7")
+    forked.close_fence("lake", "7")
 
     OTHERS[name](forked)
 
@@ -99,12 +99,12 @@ def test_what_makes_no_reference_to_old_objects_does_not_wait(forked, naps, name
 
 def test_a_link_waits(forked, naps):
     """An address is given out while a run deletes, but not linked: a run may take its object for garbage."""
-    forked.close_gate("lake", "7")
+    forked.close_fence("lake", "7")
     made = forked.get_physical_address("lake", "main", "k")
     forked.store("lake").write(made.address, b"")
     with pytest.raises(Busy):
         forked.link_physical_address("lake", "main", "k", made.token, size=0)
-    forked.open_gate("lake", "7")
+    forked.open_fence("lake", "7")
     waited = sum(naps)
     forked.link_physical_address("lake", "main", "k", made.token, size=0)
 
@@ -116,28 +116,28 @@ def test_the_gate_has_one_holder(catalog, open_catalog):
     """Closing twice is one closing; another can neither close nor open it; the sequence stays."""
     sequence = catalog.sequence("lake")
 
-    assert catalog.gate("lake") is None
-    assert [sequence, sequence] == [catalog.close_gate("lake", "7") for _ in range(2)]
+    assert catalog.fence_holder("lake") is None
+    assert [sequence, sequence] == [catalog.close_fence("lake", "7") for _ in range(2)]
     with pytest.raises(Busy, match="run 7 is deleting objects of 'lake'"):
-        open_catalog().close_gate("lake", "8")
-    catalog.open_gate("lake", "8")
+        open_catalog().close_fence("lake", "8")
+    catalog.open_fence("lake", "8")
 
-    assert "7" == open_catalog().gate("lake")
-    catalog.open_gate("lake", "7")
-    catalog.open_gate("lake", "7")
+    assert "7" == open_catalog().fence_holder("lake")
+    catalog.open_fence("lake", "7")
+    catalog.open_fence("lake", "7")
 
-    assert sequence == catalog.close_gate("lake", "8")
-    assert "8" == catalog.gate("lake")
+    assert sequence == catalog.close_fence("lake", "8")
+    assert "8" == catalog.fence_holder("lake")
 
 
 def test_a_gate_is_of_one_repository(catalog, tmp_path):
     """A closed gate stops nobody elsewhere, and a repository that is not there has none."""
     catalog.create_repository("other", str(tmp_path / "other"))
-    catalog.close_gate("lake", "7")
+    catalog.close_fence("lake", "7")
     catalog.create_branch("other", "b1", "main")
 
-    assert catalog.gate("other") is None
-    for ask in (catalog.gate, lambda name: catalog.close_gate(name, "7")):
+    assert catalog.fence_holder("other") is None
+    for ask in (catalog.fence_holder, lambda name: catalog.close_fence(name, "7")):
         with pytest.raises(NotFound, match="no repository 'nope'"):
             ask("nope")
 
@@ -145,12 +145,12 @@ def test_a_gate_is_of_one_repository(catalog, tmp_path):
 def test_who_waits_goes_on_when_the_gate_opens(open_catalog, forked):
     """A copy in another thread does not end while the gate is closed, and ends well once it is open."""
     patient = open_catalog(fence_wait=timedelta(minutes=5))
-    forked.close_gate("lake", "7")
+    forked.close_fence("lake", "7")
     with ThreadPoolExecutor(1) as pool:
         copying = pool.submit(patient.copy, "lake", "main", "a", "c")
         done, _ = wait([copying], timeout=0.5)
         staged = forked.prepare_uncommitted("lake", "main")
-        forked.open_gate("lake", "7")
+        forked.open_fence("lake", "7")
         entry = copying.result(timeout=300)
 
     assert (set(), ()) == (done, staged)
@@ -162,7 +162,7 @@ def test_closing_waits_for_who_is_inside(catalog):
     catalog.upload("lake", "main", "a", b"")
     with ThreadPoolExecutor(1) as pool:
         with catalog._referring("lake") as writing:
-            closing = pool.submit(catalog.close_gate, "lake", "7")
+            closing = pool.submit(catalog.close_fence, "lake", "7")
             done, _ = wait([closing], timeout=0.5)
         sequence = closing.result(timeout=300)
 
@@ -177,7 +177,7 @@ def test_a_gate_that_closes_after_the_first_look_is_seen(forked, monkeypatch):
         found = look(connection, repo)
         looks.append(found)
         if len(looks) == 1:
-            forked.close_gate("lake", "7")
+            forked.close_fence("lake", "7")
         return found
 
     monkeypatch.setattr(fence, "find_fence", then_close)
@@ -200,11 +200,11 @@ def test_many_at_once_never_refer_while_the_gate_is_closed(open_catalog, catalog
     with ThreadPoolExecutor(4) as pool:
         copying = [pool.submit(copy, number) for number in range(12)]
         while not all(future.done() for future in copying):
-            catalog.close_gate("lake", "7")
+            catalog.close_fence("lake", "7")
             entries = len(list(catalog.ls("lake", "main", "copy-")))
             wait(copying, timeout=0.05)
             after = len(list(catalog.ls("lake", "main", "copy-")))
-            catalog.open_gate("lake", "7")
+            catalog.open_fence("lake", "7")
             seen.append((entries, after))
             # Open until somebody got in, however slow everybody is.
             waiting = [future for future in copying if not future.done()]

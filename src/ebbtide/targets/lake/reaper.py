@@ -142,7 +142,7 @@ class Reaper:
 
     def _reap(self, target: ReclaimTarget, done: Reaped) -> None:
         if target.is_deleted:
-            self._catalog.check_retired_owner(target.uid)
+            self._catalog.check_deleted_owner(target.uid)
         else:
             self._catalog.check_identity(target.name)
         self._catalog.tidy_queue(target, self._options.remember)

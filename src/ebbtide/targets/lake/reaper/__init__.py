@@ -1,1 +1,0 @@
-"""The reaper: deletes online what lost its last reference, after a grace period."""
