@@ -12,6 +12,7 @@ from tests.services.ebb import Ebb
 from ebbtide.cli.state import State
 from ebbtide.targets.oci.base import RegistrySpec
 from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.kind import image_records, registry_shop
 
 FIRST = "2026-01-01T00:00:00Z"
 LATER = "2026-01-06T00:00:00Z"
@@ -23,7 +24,7 @@ ALL = ("--yes", "--override-breaker")
 def adopt(target: str, by: str = "tests") -> None:
     """Adopt a registry in the state root of the folder that commands run in, as `ebb plan --adopt` does."""
     state = State()
-    state.image_records.adopt(state.registry_shop(target).uid, by)
+    image_records(state).adopt(registry_shop(state, target).uid, by)
 
 
 class ImagePlace:

@@ -16,6 +16,7 @@ from ebbtide.engine.removed_table import RemovedTable
 from ebbtide.engine.spark.failures import own_errors
 from ebbtide.targets.s3.enclosed import left_out
 from ebbtide.targets.s3.forecasting import forecast as foresee
+from ebbtide.targets.s3.kind import bucket_shop
 from ebbtide.targets.s3.planning import BucketPlanner
 from ebbtide.targets.s3.shop import BucketShop
 from ebbtide.targets.s3.sources import Source, Sourced
@@ -43,7 +44,7 @@ def rules_of(
     state: State, url: str, rules_from: Source | None, rules: str | None
 ) -> tuple[BucketShop, Sourced]:
     """Read the rules that a command is about."""
-    shop = state.bucket_shop(url)
+    shop = bucket_shop(state, url)
     return shop, BucketTarget(shop, state.settings).rules({"rules_from": rules_from, "rules": rules})
 
 

@@ -14,6 +14,7 @@ from ebbtide.cli.state import State
 from ebbtide.core.errors import BadInput, LifecycleError, NotFound
 from ebbtide.core.format import human_bytes, plural
 from ebbtide.core.instant import format_second, parse_instant
+from ebbtide.targets.s3.kind import bucket_rules, bucket_shop
 from ebbtide.targets.s3.names import bucket_name, bucket_url
 from ebbtide.targets.s3.rules.configuration import MINIMUM_SIZE, Configuration, MinimumSize
 from ebbtide.targets.s3.rules.document import configuration_hash, write_json, write_xml
@@ -74,7 +75,7 @@ def set_rules(
     state: State = context.obj
     url = bucket_url(bucket)
     configuration = read_rules_file(state, file, minimum_size)
-    state.bucket_rules.put(url, configuration)
+    bucket_rules(state).put(url, configuration)
     warnings = [
         *configuration_warnings(configuration, now=state.clock()),
         *_reaching_rules(state, url, configuration),
@@ -97,7 +98,7 @@ def get_rules(
     if xml and as_json:
         raise BadInput("--xml and --json are given", fix="leave one of them out")
     state: State = context.obj
-    configuration = state.bucket_rules.get(bucket)
+    configuration = bucket_rules(state).get(bucket)
     if not xml:
         print_json(write_json(configuration))
         return
@@ -111,7 +112,7 @@ def remove_rules(context: typer.Context, bucket: Bucket, as_json: AsJson = False
     """Forget the bucket's configuration; it is fine if there is none."""
     state: State = context.obj
     url = bucket_url(bucket)
-    state.bucket_rules.delete(url)
+    bucket_rules(state).delete(url)
     if as_json:
         print_json({"bucket": url})
     else:
@@ -122,7 +123,7 @@ def remove_rules(context: typer.Context, bucket: Bucket, as_json: AsJson = False
 def list_rules(context: typer.Context, as_json: AsJson = False) -> None:
     """List the buckets that have rules, and whether any rule is enabled."""
     state: State = context.obj
-    found = state.bucket_rules.stored()
+    found = bucket_rules(state).stored()
     if as_json:
         print_json(found)
         return
@@ -134,7 +135,7 @@ def _reaching_rules(state: State, url: str, configuration: Configuration) -> lis
     """Warn of rules that reach into a lake or the recycle bin."""
     from ebbtide.targets.s3.protected import known_lakes, reaching_rules  # noqa: PLC0415 (not for a check)
 
-    shop = state.bucket_shop(url)
+    shop = bucket_shop(state, url)
     has_bin = state.ledger.recycling_days(shop.uid) is not None
     return reaching_rules(configuration, known_lakes(shop.spec, shop.lakes), has_bin=has_bin)
 

@@ -23,6 +23,7 @@ from ebbtide.targets.s3.collector import BucketCollector
 from ebbtide.targets.s3.demonstration import BUCKET, RULES, check_bucket, fill_bucket, list_versions
 from ebbtide.targets.s3.embedded import seaweed
 from ebbtide.targets.s3.explaining import explain_key
+from ebbtide.targets.s3.kind import bucket_rules, bucket_shop
 from ebbtide.targets.s3.lines import plain_verdict
 from ebbtide.targets.s3.rules.document import read_configuration_text
 from ebbtide.targets.s3.sources import Source
@@ -56,12 +57,12 @@ def tell_bucket_story(
         for event in fill_bucket(client, keys):
             tell(f"  {event}")
         configuration = read_configuration_text(RULES, "json")
-        state.bucket_rules.put(BUCKET, configuration)
+        bucket_rules(state).put(BUCKET, configuration)
         tell(f"setting the rules (ebb bucket rules set s3://{BUCKET} rules.json)")
         for line in RULES.splitlines():
             tell(f"  {line}")
         before = list_versions(client, BUCKET)
-        shop = state.bucket_shop(BUCKET)
+        shop = bucket_shop(state, BUCKET)
         rules = shop.sourced(Source.STORED)
         tell(f"letting {LATER.days} days pass (ebb rehearsal advance {LATER.days}d)")
         advance(state.root, LATER)

@@ -9,12 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from ebbtide.cli.console import AsJson, print_json, safe, say, table
+from ebbtide.cli.registry import identified_registry, records_uid
 from ebbtide.cli.state import State
 from ebbtide.core.errors import BadInput
 from ebbtide.core.instant import format_instant, format_second
 from ebbtide.state.users import current_user
 from ebbtide.targets.oci.client.address import registry_address
 from ebbtide.targets.oci.client.image_ref import image_ref
+from ebbtide.targets.oci.kind import image_records, registry_shop
 from ebbtide.targets.oci.records.model import EVERYWHERE, LogEntry, Role, read_role
 
 app = typer.Typer(add_completion=False)
@@ -46,13 +48,13 @@ def adopt(
     from ebbtide.targets.oci.purge.identity import adopt_as_new  # noqa: PLC0415 (it loads much)
 
     state: State = context.obj
-    shop = state.registry_shop(registry)
+    shop = registry_shop(state, registry)
     known = shop.records.identity(shop.name) is not None
     if as_new:
         adopt_as_new(shop, current_user())
     else:
         shop.records.check_may_adopt(shop.name, shop.uid, current_user())
-        shop = state.identified_registry(registry, "adopt the registry", adopt=True)
+        shop = identified_registry(state, registry, "adopt the registry", adopt=True)
     found = shop.records.identity(shop.name)
     marker = found.marker if found is not None else ""
     if as_json:
@@ -76,7 +78,7 @@ def grant(
 ) -> None:
     """Grant a role. With the first role in a registry, its granter also becomes a purge-policy-writer."""
     state: State = context.obj
-    records, uid, by = state.image_records, _uid(state, registry, "grant a role"), current_user()
+    records, uid, by = image_records(state), _uid(state, registry, "grant a role"), current_user()
     known = {(one.member, one.role) for one in records.grants(uid)}
     before, after = records.grant(uid, user, read_role(role), by)
     kept = (by, Role.POLICY_WRITER) in {(one.member, one.role) for one in records.grants(uid)} - {*known}
@@ -89,7 +91,7 @@ def revoke(
 ) -> None:
     """Revoke a role; the last purge-policy-writer can only be revoked after all other roles."""
     state: State = context.obj
-    before, after = state.image_records.revoke(_uid(state, registry), user, read_role(role), current_user())
+    before, after = image_records(state).revoke(_uid(state, registry), user, read_role(role), current_user())
     _answer(registry, user, before, after, as_json=as_json)
 
 
@@ -97,7 +99,7 @@ def revoke(
 def list_roles(context: typer.Context, registry: Where, as_json: AsJson = False) -> None:
     """List the roles in a registry, including those in all registries."""
     state: State = context.obj
-    found = state.image_records.grants(_uid(state, registry))
+    found = image_records(state).grants(_uid(state, registry))
     if as_json:
         rows = [{"user": one.member, "role": one.role, "in": _where(registry, one.uid)} for one in found]
         print_json([row | {"at": one.at, "by": one.by} for row, one in zip(rows, found, strict=True)])
@@ -112,7 +114,7 @@ def list_roles(context: typer.Context, registry: Where, as_json: AsJson = False)
 
 
 def _uid(state: State, registry: str, what: str = "") -> str:
-    return EVERYWHERE if registry == EVERYWHERE else state.registry_records(registry, what)
+    return EVERYWHERE if registry == EVERYWHERE else records_uid(state, registry, what)
 
 
 def _where(registry: str, uid: str) -> str:
@@ -146,8 +148,8 @@ def log(
 ) -> None:
     """Show the log, newest first; with --json one entry per line."""
     state: State = context.obj
-    entries = state.image_records.log(
-        state.registry_records(registry), subject=_subject(state, registry, subject), limit=limit or None
+    entries = image_records(state).log(
+        records_uid(state, registry), subject=_subject(state, registry, subject), limit=limit or None
     )
     shown = 0
     for entry in entries:
@@ -180,7 +182,7 @@ def _subject(state: State, registry: str, subject: str | None) -> str:
     if not subject or not subject.startswith(("oci://", "oci-layout:", "file:")):
         return subject or ""
     image = image_ref(subject)
-    if state.registry_records(image.registry) != state.registry_records(registry):
+    if records_uid(state, image.registry) != records_uid(state, registry):
         raise BadInput(f"{subject} is not in {registry}", fix="name the registry that the image is in")
     return image.name
 

@@ -15,12 +15,14 @@ from ebbtide.cli.console import AsJson, Now, print_json, print_json_line, safe, 
 from ebbtide.cli.explain import show_explanation
 from ebbtide.cli.image_access import plain_entry
 from ebbtide.cli.image_marks import Ref
+from ebbtide.cli.registry import open_registry
 from ebbtide.cli.state import State, instant
 from ebbtide.core.instant import format_instant, format_second
 from ebbtide.targets.oci.client.address import RegistryUrl, parse_address
 from ebbtide.targets.oci.client.image_ref import image_ref
 from ebbtide.targets.oci.inventory.events import Event as Told
 from ebbtide.targets.oci.inventory.listening import Listener
+from ebbtide.targets.oci.kind import image_records, registry_shop
 from ebbtide.targets.oci.model import Image, Tag
 from ebbtide.targets.oci.purge.explaining import Explained
 from ebbtide.targets.oci.purge.explanation import explained_ref, explanation, plain_answer
@@ -52,9 +54,9 @@ def ls(
     They are listed as of the last scan; images that were removed since are marked.
     """
     state: State = context.obj
-    shop = state.registry_shop(target)
+    shop = registry_shop(state, target)
     address = parse_address(target)
-    found = known(state.image_records, state.root, shop.uid, target)
+    found = known(image_records(state), state.root, shop.uid, target)
     removed = removed_images(found, state.root, state.ledger)
     shown = 0
     for repository, digest, tag in found.tags(address.repository if isinstance(address, RegistryUrl) else ""):
@@ -122,7 +124,7 @@ def explain(
 def explained_image(state: State, ref: str, running: str | None, now: datetime) -> Explained:
     """Explain the image of a full reference."""
     image = image_ref(ref)
-    registry = state.registry(image.registry)
+    registry = open_registry(state, image.registry)
     return explained_ref(registry.shop, image, registry.order(now, running), now)
 
 
@@ -135,8 +137,8 @@ def show(context: typer.Context, ref: Ref, now: Now = None, as_json: AsJson = Fa
     state: State = context.obj
     explained = explained_image(state, ref, None, instant(now, state.clock))
     image = image_ref(ref)
-    uid = state.registry_shop(image.registry).uid
-    entries = list(islice(state.image_records.log(uid, subject=image.name), _MOST_ENTRIES))
+    uid = registry_shop(state, image.registry).uid
+    entries = list(islice(image_records(state).log(uid, subject=image.name), _MOST_ENTRIES))
     seen = next((entry.at for entry in entries if entry.what == FOUND_RUNNING), None)
     if as_json:
         plain = [plain_answer(one) for one in explained.answers]
@@ -192,7 +194,7 @@ def listen(
     With --json the address, every event and every refusal is one line.
     """
     state: State = context.obj
-    shop = state.registry_shop(target)
+    shop = registry_shop(state, target)
 
     def store(events: Sequence[Told]) -> None:
         shop.records.add_events(

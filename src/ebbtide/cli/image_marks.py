@@ -10,11 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from ebbtide.cli.console import AsJson, print_json, safe, say
+from ebbtide.cli.registry import identified_registry
 from ebbtide.cli.state import State
 from ebbtide.core.errors import BadInput
 from ebbtide.core.instant import NEVER, format_second, parse_instant
 from ebbtide.state.users import current_user
 from ebbtide.targets.oci.client.image_ref import ImageRef, image_ref
+from ebbtide.targets.oci.kind import image_records, registry_shop
 from ebbtide.targets.oci.model import QuarantineState
 from ebbtide.targets.oci.records.marks import Operation, assigning, pinning, quarantining, unpinning
 from ebbtide.targets.oci.records.model import Mark, Target
@@ -41,9 +43,9 @@ def change_image(
         target = replace(target, tag="")
     from ebbtide.targets.oci.purge.known import copied_before  # noqa: PLC0415 (Arrow takes a while to load)
 
-    uid = state.identified_registry(image.registry, what).uid
-    seen = copied_before(state.image_records, state.root, uid, image.registry, target)
-    change = state.image_records.change_mark(uid, target, operation, current_user(), what, seen)
+    uid = identified_registry(state, image.registry, what).uid
+    seen = copied_before(image_records(state), state.root, uid, image.registry, target)
+    change = image_records(state).change_mark(uid, target, operation, current_user(), what, seen)
     before, after = (_plain(mark) for mark in (change.before, change.after))
     if as_json:
         answer = {"registry": image.registry, "image": str(target), "digest": target.digest, "what": what}
@@ -55,7 +57,7 @@ def change_image(
 
 def find_image(state: State, image: ImageRef) -> Target:
     """Resolve a name in the registry, so that only an existing image is marked."""
-    with state.registry_shop(image.registry).opened() as registry:
+    with registry_shop(state, image.registry).opened() as registry:
         found = registry.resolve(image.repository, image.reference)
     return Target(image.repository, image.tag, found.digest)
 

@@ -10,12 +10,14 @@ import typer
 import yaml
 
 from ebbtide.cli.console import AsJson, print_json, safe, say, table
+from ebbtide.cli.registry import records_uid
 from ebbtide.cli.state import State, read_rules
 from ebbtide.core.errors import BadInput
 from ebbtide.core.format import plural
 from ebbtide.core.instant import format_second
 from ebbtide.state.users import current_user
 from ebbtide.targets.oci.client.address import registry_address
+from ebbtide.targets.oci.kind import image_records
 from ebbtide.targets.oci.policies.document import parse_policies, plain_policy, policies_hash, write_policies
 from ebbtide.targets.oci.policies.policy import SYSTEM_POLICIES, Period, Policy, Unit, same_name
 from ebbtide.targets.oci.records.model import LogKind
@@ -158,7 +160,7 @@ def load(
 def _open(context: typer.Context, registry: str, what: str = "") -> tuple[ImageRecords, str]:
     """Open the records of a registry; `what` says what a command is going to change."""
     state: State = context.obj
-    return state.image_records, state.registry_records(registry, what)
+    return image_records(state), records_uid(state, registry, what)
 
 
 def _answer(registry: str, change: PolicyChange, *, as_json: bool) -> None:

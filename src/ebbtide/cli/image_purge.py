@@ -14,6 +14,7 @@ from ebbtide.cli.console import AsJson, Master, confirm, print_json, progress, s
 from ebbtide.cli.image_inventory import RunningImages
 from ebbtide.cli.pipeline import check_free, plan_or_ask, run_plan
 from ebbtide.cli.plan import show_summary
+from ebbtide.cli.registry import open_registry
 from ebbtide.cli.state import State
 from ebbtide.core.decision import Decision
 from ebbtide.core.errors import BadInput, NotFound, SafetyStop
@@ -28,6 +29,7 @@ from ebbtide.state.locks import target_lock
 from ebbtide.state.users import current_user
 from ebbtide.targets.kinds import words_of
 from ebbtide.targets.oci.client.image_ref import image_ref, repository_url
+from ebbtide.targets.oci.kind import registry_shop
 from ebbtide.targets.oci.model import Decision as Judged
 from ebbtide.targets.oci.purge.collector import looker_of
 from ebbtide.targets.oci.purge.shop import RegistryShop
@@ -49,8 +51,8 @@ def scan(
 ) -> None:
     """Scan a registry and give new images their policies; nothing in the registry is changed."""
     state: State = context.obj
-    shop = state.registry_shop(target)
-    state.registry(target).check_ready()
+    shop = registry_shop(state, target)
+    open_registry(state, target).check_ready()
     check_free(state, shop.uid)
     with (
         target_lock(shop.root, shop.uid, f"ebb image scan {target}"),
@@ -78,7 +80,7 @@ def plan_purge(
     state: State, target: str, running: str | None, master: str | None, *, as_json: bool
 ) -> Manifest:
     """Plan the expired images of a registry."""
-    now, registry = state.clock(), state.registry(target)
+    now, registry = state.clock(), open_registry(state, target)
     given = {} if running is None else {"running": running}
     return plan_or_ask(
         state, lambda options: registry.collector(options, now), given, master, now, as_json=as_json
@@ -90,12 +92,12 @@ def plan_wanted(
 ) -> Manifest:
     """Plan the deletion of the given images, and of nothing else."""
     now = state.clock()
-    return run_plan(state, state.registry(target).purge(now, running, wanted), master, now)
+    return run_plan(state, open_registry(state, target).purge(now, running, wanted), master, now)
 
 
 def plan_image_bin(state: State, target: str, master: str | None) -> Manifest:
     """Plan what has expired in the bin of a registry."""
-    return run_plan(state, ExpiredItems(state.registry(target).bin()), master, state.clock())
+    return run_plan(state, ExpiredItems(open_registry(state, target).bin()), master, state.clock())
 
 
 @app.command()
@@ -197,7 +199,7 @@ def delete(
     """
     state: State = context.obj
     address, wanted = _wanted(target, older_than, repository, tag, untagged=untagged)
-    shop = state.registry_shop(address)
+    shop = registry_shop(state, address)
     what = f"delete {target}" if older_than is None else f"delete what is older than {older_than}"
     shop.records.require(shop.uid, Role.IMAGE_WRITER, current_user(), what)
     _check_there(shop, target, wanted)

@@ -18,6 +18,7 @@ from ebbtide.cli.state import State
 from ebbtide.core.errors import BadInput
 from ebbtide.core.format import count, human_bytes, plural, printable
 from ebbtide.core.instant import format_second
+from ebbtide.targets.lake.kind import lake_shop, shared_catalog
 
 if TYPE_CHECKING:
     from ebbtide.targets.repository.model import DeletedRepository
@@ -39,7 +40,7 @@ def create(
 ) -> None:
     """Create a repository."""
     state: State = context.obj
-    made = state.catalog.create_repository(repo, namespace, default_branch)
+    made = shared_catalog(state).create_repository(repo, namespace, default_branch)
     if as_json:
         print_json(made)
     else:
@@ -57,9 +58,9 @@ def list_repositories(
     """List repositories."""
     state: State = context.obj
     if deleted:
-        _show_deleted(state.catalog.deleted_repositories(), as_json=as_json)
+        _show_deleted(shared_catalog(state).deleted_repositories(), as_json=as_json)
         return
-    found = state.catalog.repositories()
+    found = shared_catalog(state).repositories()
     if as_json:
         print_json(found)
     else:
@@ -86,7 +87,7 @@ def commit(
 ) -> None:
     """Commit the staged changes of a branch."""
     state: State = context.obj
-    made = state.catalog.commit(repo, branch, message)
+    made = shared_catalog(state).commit(repo, branch, message)
     if as_json:
         print_json(made)
     else:
@@ -105,10 +106,10 @@ def branch(
     """List, create or delete branches."""
     state: State = context.obj
     if name and delete:
-        state.catalog.delete_branch(repo, name)
+        shared_catalog(state).delete_branch(repo, name)
     elif name:
-        state.catalog.create_branch(repo, name, source)
-    _show_refs("Branches", state.catalog.branches(repo), as_json=as_json)
+        shared_catalog(state).create_branch(repo, name, source)
+    _show_refs("Branches", shared_catalog(state).branches(repo), as_json=as_json)
 
 
 @app.command()
@@ -123,10 +124,10 @@ def tag(
     """List, create or delete tags."""
     state: State = context.obj
     if name and delete:
-        state.catalog.delete_tag(repo, name)
+        shared_catalog(state).delete_tag(repo, name)
     elif name:
-        state.catalog.create_tag(repo, name, source)
-    _show_refs("Tags", state.catalog.tags(repo), as_json=as_json)
+        shared_catalog(state).create_tag(repo, name, source)
+    _show_refs("Tags", shared_catalog(state).tags(repo), as_json=as_json)
 
 
 def _show_refs(title: str, refs: dict[str, str], *, as_json: bool) -> None:
@@ -147,7 +148,7 @@ def merge(
 ) -> None:
     """Merge a ref into a branch."""
     state: State = context.obj
-    made = state.catalog.merge(repo, source, into, message or f"Merge {source} into {into}")
+    made = shared_catalog(state).merge(repo, source, into, message or f"Merge {source} into {into}")
     if as_json:
         print_json(made)
     else:
@@ -164,7 +165,7 @@ def rm(
 ) -> None:
     """Delete keys from a branch (staged until committed); commits that have them keep them."""
     state: State = context.obj
-    deleted = state.catalog.delete_many(repo, branch, keys)
+    deleted = shared_catalog(state).delete_many(repo, branch, keys)
     if as_json:
         print_json({"deleted": deleted, "branch": branch})
     else:
@@ -183,7 +184,7 @@ def reset(
 ) -> None:
     """Drop the staged changes of a branch; their objects become garbage (ebb plan --uncommitted)."""
     state: State = context.obj
-    dropped = state.catalog.reset(repo, branch, prefix, to=to)
+    dropped = shared_catalog(state).reset(repo, branch, prefix, to=to)
     if as_json:
         print_json({"dropped": dropped, "branch": branch})
     else:
@@ -200,7 +201,7 @@ def log(
 ) -> None:
     """Show the commits of a ref, newest first."""
     state: State = context.obj
-    found = list(islice(state.catalog.log(repo, ref), limit))
+    found = list(islice(shared_catalog(state).log(repo, ref), limit))
     if as_json:
         print_json(found)
     else:
@@ -220,7 +221,7 @@ def ls(
     from ebbtide.targets.lake.removed_objects import ObjectState, with_states  # noqa: PLC0415 (brings Spark along)
 
     state: State = context.obj
-    entries = with_states(state.shop, repo, state.catalog.ls(repo, ref, prefix))
+    entries = with_states(lake_shop(state), repo, shared_catalog(state).ls(repo, ref, prefix))
     if as_json:
         print_json([asdict(entry) | {"state": where} for entry, where in entries])
         return
@@ -240,9 +241,9 @@ def cat(
 ) -> None:
     """Print an object's bytes; one that a run deleted says when, by which rule and run."""
     state: State = context.obj
-    content = state.catalog.read(repo, ref, key)
+    content = shared_catalog(state).read(repo, ref, key)
     if as_json:
-        entry = asdict(state.catalog.stat(repo, ref, key))
+        entry = asdict(shared_catalog(state).stat(repo, ref, key))
         print_json(entry | {"content_base64": b64encode(content).decode("ascii")})
     else:
         typer.echo(content, nl=False)
@@ -277,7 +278,7 @@ def upload(
     """Upload a file or a folder to a branch (staged until committed)."""
     state: State = context.obj
     found = _find(source, key, follow=follow_links)
-    uploaded = state.catalog.upload_many(repo, branch, _items(found))
+    uploaded = shared_catalog(state).upload_many(repo, branch, _items(found))
     if found.skipped:
         print(f"warning: {printable(_skipped(found.skipped))}", file=sys.stderr)
     if as_json:

@@ -14,6 +14,7 @@ from ebbtide.core.format import count
 from ebbtide.engine.layout import scratch_folder
 from ebbtide.engine.removed_table import RemovedTable
 from ebbtide.engine.spark.failures import own_errors
+from ebbtide.targets.lake.kind import shared_catalog
 from ebbtide.targets.lake.repository import CatalogRepository
 from ebbtide.targets.repository.live_objects import LiveCheck, check_live
 from ebbtide.targets.repository.policy import LakePolicy, parse_lake_policy
@@ -32,18 +33,18 @@ def check(
 ) -> None:
     """List the store on the executors and check that every live object is there."""
     state: State = context.obj
-    repository = state.catalog.repository(repo)
-    stored = state.catalog.policy(repo)
+    repository = shared_catalog(state).repository(repo)
+    stored = shared_catalog(state).policy(repo)
     policy = parse_lake_policy(*stored) if stored else LakePolicy(())
-    lake = CatalogRepository(state.catalog, repo)
+    lake = CatalogRepository(shared_catalog(state), repo)
     world = world_of(lake, lake.snapshot(), policy, instant(now, state.clock))
     table = RemovedTable(state.root, state.ledger, repository.uid)
     with state.spark(master) as spark, scratch_folder(state.root) as scratch, own_errors():
         gone = table.snapshot(scratch.removed).gone(spark)
         found = check_live(
-            spark, world, gone, lambda address: state.catalog.reaped_because(repository.uid, address)
+            spark, world, gone, lambda address: shared_catalog(state).reaped_because(repository.uid, address)
         )
-    queue = state.catalog.queue_counts(repository.uid)
+    queue = shared_catalog(state).queue_counts(repository.uid)
     if as_json:
         print_json(asdict(found) | {"queue": queue})
     else:

@@ -12,6 +12,7 @@ from ebbtide.core.errors import BadInput
 from ebbtide.core.format import plural
 from ebbtide.state.locks import target_lock
 from ebbtide.state.users import current_user
+from ebbtide.targets.lake.kind import shared_catalog
 from ebbtide.targets.lake.recovery import forget as forget_lost
 from ebbtide.targets.lake.recovery import recover as recover_lost
 
@@ -30,7 +31,7 @@ def delete(
 ) -> None:
     """Delete a repository: its branches, tags, commits and rules. Its objects wait for a run."""
     state: State = context.obj
-    found = state.catalog.repository(repo)
+    found = shared_catalog(state).repository(repo)
     confirm(
         f"Forget all branches, tags and commits of {found.name} for good?",
         what=f"the deletion of {found.name} has to be confirmed",
@@ -38,7 +39,7 @@ def delete(
         fix="delete it with --yes",
         yes=yes,
     )
-    gone = state.catalog.delete_repository(repo)
+    gone = shared_catalog(state).delete_repository(repo)
     if as_json:
         print_json(gone)
         return
@@ -55,7 +56,7 @@ def adopt(
     as_json: AsJson = False,
 ) -> None:
     """Make a repository the owner of its namespace, whichever owner the marker names now."""
-    catalog = context.obj.catalog
+    catalog = shared_catalog(context.obj)
     found = catalog.deleted_repository(repo) if deleted else catalog.repository(repo)
     before = catalog.marked_owner(found)
     owner = before.label if before else "an unknown owner: the marker is missing or cannot be read"
@@ -85,9 +86,9 @@ def recover(
 ) -> None:
     """Import the commits that the namespace has and the catalog has lost, and accept the rest as lost."""
     state: State = context.obj
-    with target_lock(state.root, state.catalog.repository(repo).uid, f"ebb lake recover {repo}"):
-        state.catalog.check_marker(repo)
-        made = recover_lost(state.catalog, repo, current_user(), branch)
+    with target_lock(state.root, shared_catalog(state).repository(repo).uid, f"ebb lake recover {repo}"):
+        shared_catalog(state).check_marker(repo)
+        made = recover_lost(shared_catalog(state), repo, current_user(), branch)
     if as_json:
         print_json(made)
     elif made.branch is None:
@@ -112,7 +113,7 @@ def forget(
     """Declare commits that the catalog has lost garbage; sweeps may then delete their objects."""
     state: State = context.obj
     if only_list:
-        _show(state.catalog.unknown_metaranges(repo), as_json=as_json)
+        _show(shared_catalog(state).unknown_metaranges(repo), as_json=as_json)
         return
     if all_unknown == bool(metaranges):
         raise BadInput(
@@ -121,14 +122,14 @@ def forget(
             else "metaranges and --all-unknown are given",
             fix=f"name metaranges that 'ebb lake forget {repo} --list' shows, or say --all-unknown",
         )
-    found = state.catalog.repository(repo)
+    found = shared_catalog(state).repository(repo)
     confirm(
         "Their objects may be deleted by the next sweep. Declare them garbage?",
         why="objects that only these commits need are deleted by the next sweep",
         yes=yes,
     )
     with target_lock(state.root, found.uid, f"ebb lake forget {repo}"):
-        done = forget_lost(state.catalog, repo, metaranges or None, current_user())
+        done = forget_lost(shared_catalog(state), repo, metaranges or None, current_user())
     if as_json:
         print_json({"forgotten": done})
     else:

@@ -17,6 +17,7 @@ from ebbtide.core.errors import BadInput, PartlyApplied
 from ebbtide.core.format import plural
 from ebbtide.core.instant import format_instant, format_second
 from ebbtide.targets.lake.catalog.reclaim_batches import ReclaimTarget
+from ebbtide.targets.lake.kind import shared_catalog
 from ebbtide.targets.lake.reaper import Reaped, Reaper, ReapOptions, StoreRemover
 
 Repo = Annotated[str | None, typer.Argument(help="The repository, or one that was deleted.")]
@@ -51,7 +52,7 @@ def reap(
         _rehearse(state, _targets(state, repo), options, as_json=as_json)
         return
     deletes = state.settings.deletes
-    reaper = Reaper(state.catalog, options, StoreRemover(deletes.rate_per_prefix, deletes.page))
+    reaper = Reaper(shared_catalog(state), options, StoreRemover(deletes.rate_per_prefix, deletes.page))
     # With one repository and one pass an error ends the command; otherwise the others continue.
     work = reaper.reap if watch is None and not every else reaper.try_reap
     while True:
@@ -80,8 +81,8 @@ def queue(
     """Show which objects wait to be deleted, why, and since when they may be."""
     state: State = context.obj
     options = _options(state, None, grace)
-    target = state.catalog.reclaim_target(repo)
-    rows = state.catalog.reclaim_queue(target)
+    target = shared_catalog(state).reclaim_target(repo)
+    rows = shared_catalog(state).reclaim_queue(target)
     shown, write = (rows, format_instant) if as_json else (islice(rows, SHOWN), format_second)
     found = [
         {
@@ -125,13 +126,17 @@ def _check_which(repo: str | None, *, every: bool) -> None:
 
 
 def _targets(state: State, repo: str | None) -> Sequence[ReclaimTarget]:
-    return state.catalog.reclaim_targets() if repo is None else [state.catalog.reclaim_target(repo)]
+    return (
+        shared_catalog(state).reclaim_targets()
+        if repo is None
+        else [shared_catalog(state).reclaim_target(repo)]
+    )
 
 
 def _rehearse(state: State, targets: Sequence[ReclaimTarget], options: ReapOptions, *, as_json: bool) -> None:
     """Print the size of the next batch of each repository."""
     found = {
-        target.name: state.catalog.due_batch(target, limit=options.batch, grace=options.grace)
+        target.name: shared_catalog(state).due_batch(target, limit=options.batch, grace=options.grace)
         for target in targets
     }
     if as_json:

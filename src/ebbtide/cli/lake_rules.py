@@ -12,6 +12,7 @@ from ebbtide.cli.state import State, read_rules
 from ebbtide.core.documents import parse_document
 from ebbtide.core.errors import NotFound
 from ebbtide.core.format import plural
+from ebbtide.targets.lake.kind import shared_catalog
 from ebbtide.targets.repository.policy import lake_policy, parse_lake_policy, policy_hash, policy_warnings
 from ebbtide.targets.repository.retention_rules import (
     RetentionRules,
@@ -40,7 +41,7 @@ def set_policy(
     state: State = context.obj
     text, fmt = read_rules(file)
     policy = parse_lake_policy(text, fmt)
-    state.catalog.set_policy(repo, text, fmt)
+    shared_catalog(state).set_policy(repo, text, fmt)
     warnings = policy_warnings(policy)
     if as_json:
         print_json({"repository": repo, "hash": policy_hash(policy), "warnings": warnings})
@@ -55,7 +56,7 @@ def set_policy(
 def get_policy(context: typer.Context, repo: Repo, as_json: AsJson = False) -> None:
     """Print the repository's policy as it was set."""
     state: State = context.obj
-    stored = state.catalog.policy(repo)
+    stored = shared_catalog(state).policy(repo)
     if stored is None:
         raise NotFound(f"{repo} has no policy", fix=f"set one with 'ebb lake policy set {repo} FILE'")
     text, fmt = stored
@@ -77,7 +78,7 @@ def set_retention(
     state: State = context.obj
     text, fmt = read_rules(file)
     rules = parse_retention(text, fmt)
-    version = state.catalog.set_retention(repo, text, fmt)
+    version = shared_catalog(state).set_retention(repo, text, fmt)
     if as_json:
         print_json({"repository": repo, "version": version, "hash": retention_hash(rules)})
     else:
@@ -88,7 +89,7 @@ def set_retention(
 def get_retention(context: typer.Context, repo: Repo, as_json: AsJson = False) -> None:
     """Print the repository's retention rules as they were set."""
     state: State = context.obj
-    stored = state.catalog.retention(repo)
+    stored = shared_catalog(state).retention(repo)
     if stored is None:
         raise NotFound(
             f"{repo} has no retention rules", fix=f"set them with 'ebb lake retention set {repo} FILE'"

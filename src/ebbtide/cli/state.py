@@ -1,4 +1,4 @@
-"""What a command works with, made when it is first needed: settings, clock, catalog, ledger, Spark."""
+"""The state of one command, each part made when it is first needed: settings, clock, ledger, Spark."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,6 @@ from ebbtide.core.errors import (
     BadInput,
     EbbtideError,
     EnvironmentProblem,
-    MetadataError,
     NotFound,
     SafetyStop,
 )
@@ -37,19 +36,14 @@ if TYPE_CHECKING:
     from ebbtide.engine.collector import Context
     from ebbtide.engine.plan import PlanOptions
     from ebbtide.state.runs import Ledger
-    from ebbtide.targets.lake.catalog.catalog import Catalog
-    from ebbtide.targets.lake.context import LakeContext
-    from ebbtide.targets.oci.purge.shop import RegistryShop
-    from ebbtide.targets.oci.purge.target import RegistryTarget
-    from ebbtide.targets.oci.records.records import ImageRecords
-    from ebbtide.targets.s3.rulebook import BucketRules
-    from ebbtide.targets.s3.shop import BucketShop
     from ebbtide.targets.target import Closeable, Shared, Target
 
 # ruff: noqa: PLC0415 - a command that needs no Spark must not wait for its import
 
 
 LATEST = "latest"
+QUIET = "warning"
+"""The level of the log at which runs write nothing."""
 
 
 class State:
@@ -58,6 +52,7 @@ class State:
     def __init__(self, config: Path | None = None) -> None:
         self._config = config
         self._shared: dict[str, Closeable] = {}
+        self._log = ExitStack()
 
     @cached_property
     def settings(self) -> Settings:
@@ -75,26 +70,27 @@ class State:
             one.close()
         if "ledger" in self.__dict__:
             self.ledger.close()
+        self._log.close()
 
     def shared(self, name: str, make: Callable[[], Shared]) -> Shared:
-        """Return what was made under a name, or make it; it is closed when the command ends."""
+        """Return the object of a name, or make it; it is closed when the command ends."""
         if name not in self._shared:
             self._shared[name] = make()
         return cast("Shared", self._shared[name])
 
     def warn(self, warning: str) -> None:
-        """Tell the user something that does not stop the command."""
+        """Print a warning that does not stop the command."""
         print(f"warning: {warning}", file=sys.stderr)
 
     def announce(self, *, takes_now: bool) -> None:
-        """Say on standard error what a user must know of the clock before a command runs."""
+        """Start the log, and print on standard error what a user must know about the clock."""
         if os.environ.get(NOW_VARIABLE) and not takes_now:
             print(
                 f"warning: {NOW_VARIABLE} is ignored: this command uses the machine's clock"
                 " (only commands with --now, such as 'ebb plan', take it)",
                 file=sys.stderr,
             )
-        with suppress(EbbtideError):  # A command that needs the settings says itself what is wrong with them.
+        with suppress(EbbtideError):  # A command that needs the settings reports what is wrong with them.
             mark_output(rehearsal=self.rehearsal is not None)
             if self.rehearsal is not None:
                 ahead, now = (
@@ -102,10 +98,23 @@ class State:
                     format_second(self.clock()),
                 )
                 print(f"rehearsal: it is {now}, {ahead} ahead of the machine's clock", file=sys.stderr)
+        self._start_log()
+
+    def _start_log(self) -> None:
+        """Write the log that the settings ask for until the command ends; by default there is none."""
+        try:
+            wanted = self.settings.log
+        except EbbtideError:
+            return
+        if wanted.level != QUIET:
+            from ebbtide.engine.log import logged_to
+
+            path = Path(wanted.file) if wanted.file else None
+            self._log.enter_context(logged_to(wanted.level, as_json=wanted.format == "json", path=path))
 
     @cached_property
     def rehearsal(self) -> Rehearsal | None:
-        """What is known of the rehearsal if the root is one; None in a real root."""
+        """The rehearsal if the root is one; None in a real root."""
         return find_rehearsal(self.root)
 
     @property
@@ -135,83 +144,6 @@ class State:
         rehearsal = self.rehearsal is not None
         return Ledger(self.settings.database("ledger"), clock=self.clock, rehearsal=rehearsal)
 
-    @property
-    def bucket_rules(self) -> BucketRules:
-        """The lifecycle rules of buckets."""
-        from ebbtide.targets.s3.kind import bucket_rules
-
-        return bucket_rules(self)
-
-    @property
-    def image_records(self) -> ImageRecords:
-        """What is kept of registries: policies, marks, the log, roles."""
-        from ebbtide.targets.oci.kind import image_records
-
-        return image_records(self)
-
-    @property
-    def catalog(self) -> Catalog:
-        """The embedded catalog."""
-        from ebbtide.targets.lake.kind import shared_catalog
-
-        return shared_catalog(self)
-
-    @property
-    def shop(self) -> LakeContext:
-        """What runs on a repository work with."""
-        from ebbtide.targets.lake.kind import lake_shop
-
-        return lake_shop(self)
-
-    def bucket_shop(self, bucket: str) -> BucketShop:
-        """Return what runs on a bucket work with."""
-        from ebbtide.targets.s3.kind import bucket_shop
-
-        return bucket_shop(self, bucket)
-
-    def registry_shop(self, target: str) -> RegistryShop:
-        """Return what runs on a registry work with; one at an unknown name is asked who it is."""
-        from ebbtide.targets.oci.kind import registry_shop
-
-        return registry_shop(self, target)
-
-    def registry(self, target: str) -> RegistryTarget:
-        """Open a registry, for commands that know no other targets."""
-        from ebbtide.targets.oci.purge.target import RegistryTarget
-
-        return RegistryTarget(self.registry_shop(target), self)
-
-    def identified_registry(self, target: str, what: str, *, adopt: bool = False) -> RegistryShop:
-        """Give the same for a command that changes something, when it is sure which registry this is."""
-        from ebbtide.state.users import current_user
-        from ebbtide.targets.oci.purge.identity import identify
-
-        shop = self.registry_shop(target)
-        for warning in identify(shop, current_user(), what, adopt=adopt):
-            print(f"warning: {warning}", file=sys.stderr)
-        return shop
-
-    def registry_records(self, target: str, what: str = "") -> str:
-        """
-        Give the uid of a registry's records, for a command that changes nothing else.
-
-        Records that cannot be merged are found by the spelling of the address, so that they can be made
-        alike. With `what` the command changes them, which is refused at an unknown registry while others
-        have roles.
-        """
-        from ebbtide.state.users import current_user
-        from ebbtide.targets.oci.client.canonical import spelled_uid
-
-        shop = self.registry_shop(target)
-        try:
-            uid = shop.uid
-        except MetadataError as contradiction:
-            print(f"warning: {contradiction.what}; this is about {target} alone", file=sys.stderr)
-            uid = spelled_uid(target)
-        if what:
-            self.image_records.check_known(shop.name, uid, current_user(), what)
-        return uid
-
     def target(self, url: str) -> Target:
         """Open a target by its URL."""
         kind = kind_of(url)
@@ -221,7 +153,6 @@ class State:
     def spark(self, master: str | None = None) -> Iterator[SparkSession]:
         """Start Spark for the block."""
         from ebbtide.engine.cluster_check import session_proof
-        from ebbtide.engine.log import logged_to
         from ebbtide.engine.spark.session import SparkOptions, spark_session
 
         spark = self.settings.spark
@@ -229,17 +160,13 @@ class State:
         if self.rehearsal is not None and not chosen.startswith("local"):
             raise SafetyStop(
                 f"the Spark master {chosen} is not on this machine",
-                why="this is a rehearsal, and what is local to it is not local to a cluster",
+                why="this is a rehearsal, and its local data is not local to a cluster",
                 fix="leave out --master and spark.master, or use a real root",
             )
         if chosen.startswith("spark://") and "," not in chosen:
             check_answers(chosen, "the Spark master", EnvironmentProblem)
         self.root.mkdir(parents=True, exist_ok=True)
-        said = self.settings.log
-        log = logged_to(
-            said.level, as_json=said.format == "json", path=Path(said.file) if said.file else None
-        )
-        with log, session_proof(self.root, chosen) as proof:
+        with session_proof(self.root, chosen) as proof:
             options = SparkOptions(
                 master=chosen,
                 driver_memory=spark.driver_memory,

@@ -24,6 +24,7 @@ from ebbtide.core.errors import EbbtideError, NotFound, SafetyStop, StalePlan, S
 from ebbtide.core.format import plural
 from ebbtide.core.instant import Clock, days_after
 from ebbtide.core.manifest import Manifest, Tally
+from ebbtide.engine import log
 from ebbtide.engine.bin import BinItem, RecycleBin, RestoreChoice, Returned
 from ebbtide.engine.durability import make_durable
 from ebbtide.engine.layout import OnStep, RunFolder, no_step, run_folder
@@ -94,8 +95,11 @@ def restore(bin_: RecycleBin, choice: RestoreChoice, on_step: OnStep = no_step) 
     """Bring back what was chosen, none of it over another content, and forget what is empty then."""
     bin_.check_restore(choice)
     context, owner = bin_.context, bin_.identity
-    with target_lock(context.root, owner.uid, f"ebb restore {owner.url}"):
-        work = Restorer(bin_, on_step)
+    with (
+        target_lock(context.root, owner.uid, f"ebb restore {owner.url}"),
+        log.bound(target=owner.url, collector=RESTORE),
+    ):
+        work = Restorer(bin_, log.steps(on_step))
         # First, so that what it has brought back is no longer looked for.
         work.finish_interrupted()
         wanted = bin_.wanted(choice)
@@ -103,6 +107,8 @@ def restore(bin_: RecycleBin, choice: RestoreChoice, on_step: OnStep = no_step) 
             check_none_interrupted(context.ledger, owner.uid, wanted.whole.run_id if wanted.whole else None)
         done = work.restore(choice, wanted.items).with_gone(wanted.gone)
         bin_.after_restore(choice, wanted, done.back.objects)
+        outcomes = {name: tally.objects for name, tally in done.outcomes.items()}
+        log.write("restore ends", run=done.run_id, outcomes=outcomes, gone=done.gone)
     return done
 
 

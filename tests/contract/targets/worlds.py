@@ -30,9 +30,12 @@ from ebbtide.engine.apply import Applied, ApplyOptions, apply
 from ebbtide.engine.layout import OnStep, no_step, run_folder
 from ebbtide.engine.plan import PlanOptions, plan
 from ebbtide.engine.reading import Row, stream_decisions
+from ebbtide.targets.lake.kind import shared_catalog
 from ebbtide.targets.oci.base import RegistrySpec
 from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.kind import registry_shop
 from ebbtide.targets.oci.policies.document import parse_policies
+from ebbtide.targets.s3.kind import bucket_rules
 from ebbtide.targets.s3.rules.document import read_configuration
 from ebbtide.targets.target import Options, Target
 
@@ -175,7 +178,7 @@ class LakeWorld(World):
 
     def __init__(self, spark: Any, folder: Path) -> None:
         super().__init__(spark, folder)
-        catalog = self.place.catalog
+        catalog = shared_catalog(self.place)
         catalog.create_repository("sales", str(folder / "objects"))
         old = self._upload("raw/1", "raw/2", "raw/3", "raw/shared", "keep")
         catalog.copy("sales", "main", "raw/shared", "kept/shared")
@@ -189,11 +192,11 @@ class LakeWorld(World):
         self.held = frozenset({old["raw/shared"], new["raw/new"]})
 
     def _upload(self, *keys: str) -> dict[str, str]:
-        catalog = self.place.catalog
+        catalog = shared_catalog(self.place)
         return {key: catalog.upload("sales", "main", key, key.encode()).address for key in keys}
 
     def _policy(self, rules: Mapping[str, Any]) -> None:
-        self.place.catalog.set_policy("sales", json.dumps(rules), "json")
+        shared_catalog(self.place).set_policy("sales", json.dumps(rules), "json")
 
     def contents(self) -> Mapping[str, str]:
         """Read the data objects."""
@@ -208,7 +211,7 @@ class LakeWorld(World):
 
     def need(self) -> frozenset[str]:
         """Give an object a second name."""
-        copied = self.place.catalog.copy("sales", "main", "raw/1", "kept/1")
+        copied = shared_catalog(self.place).copy("sales", "main", "raw/1", "kept/1")
         return frozenset({copied.address})
 
     def said(self, row: Row, explained: Explanation) -> Said:
@@ -238,7 +241,7 @@ class BucketWorld(World):
             {"ID": prefix, "Status": "Enabled", "Filter": {"Prefix": prefix}, "Expiration": {"Days": after}}
             for prefix, after in {"logs/": days, "data/": 300}.items()
         ]
-        self.place.bucket_rules.put(self.bucket, read_configuration({"Rules": rules}))
+        bucket_rules(self.place).put(self.bucket, read_configuration({"Rules": rules}))
 
     def contents(self) -> Mapping[str, str]:
         """List the objects."""
@@ -293,7 +296,7 @@ class LayoutWorld(World):
                 {"repository": "app", "tag": "v", "policy": "Long"},
             ],
         }
-        shop = self.place.registry_shop(self.url)
+        shop = registry_shop(self.place, self.url)
         shop.records.save_policies(shop.uid, parse_policies(json.dumps(document), "json"), "tests")
 
     def contents(self) -> Mapping[str, str]:

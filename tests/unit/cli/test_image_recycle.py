@@ -24,6 +24,7 @@ from ebbtide.targets.oci.client.canonical import registry_uid
 from ebbtide.targets.oci.client.image_layout import ImageLayout
 from ebbtide.targets.oci.client.opening import open_registry
 from ebbtide.targets.oci.documents import OCI_INDEX
+from ebbtide.targets.oci.kind import image_records
 from ebbtide.targets.oci.policies.policy import Assigned
 from ebbtide.targets.oci.purge.removed import RESTORED
 from ebbtide.targets.oci.records.marks import pinning
@@ -285,7 +286,7 @@ def test_the_common_commands_take_registries(layout: ImageLayout, capsys):
 def test_a_restored_image_is_assigned_its_policy_again(layout: ImageLayout, capsys):
     """A restore prints the new date, counted from that day, and the log has the values before and after."""
     recycle(layout, entry_of("app", push_image(layout, "app", ["v1"], name="one"), ["v1"]))
-    records = State().image_records
+    records = image_records(State())
     uid = registry_uid(str(layout.spec.url))
     target = Target("app", "v1", next(iter(entries(layout, "app"))).digest)
     old = Assigned("Default", NOON, can_delete_prior=True, recycle=True)
@@ -317,7 +318,7 @@ def test_a_restored_image_keeps_its_pin(layout: ImageLayout, capsys):
     """What was pinned for ever stays so."""
     pushed = push_image(layout, "app", ["v1"], name="one")
     recycle(layout, entry_of("app", pushed, ["v1"]))
-    records, uid = State().image_records, registry_uid(str(layout.spec.url))
+    records, uid = image_records(State()), registry_uid(str(layout.spec.url))
     records.change_mark(uid, Target("app", "v1", pushed.digest), pinning(), "teja", "pin")
     ebb("restore", f"{layout.spec.url}//app:v1", "--json")
     [done] = json.loads(capsys.readouterr().out)

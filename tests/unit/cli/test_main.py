@@ -15,6 +15,7 @@ from ebbtide.cli.main import COMMANDS, run
 from ebbtide.cli.state import State
 from ebbtide.core.errors import BadInput, NotFound
 from ebbtide.core.manifest import Tally
+from ebbtide.engine import log
 from ebbtide.state.runs import Ledger
 
 
@@ -262,3 +263,28 @@ def test_a_detailed_exit_code_says_whether_something_is_due(lake, capsys, monkey
 
     assert expected == run(["plan", "lake:sales", "--detailed-exitcode"])
     assert 0 == run(["plan", "lake:sales"])
+
+
+def test_the_log_of_the_settings_is_open_while_a_command_runs(here, monkeypatch, capsys):
+    """Any command writes to the log that the settings name, and nothing is written after it has ended."""
+    monkeypatch.setenv("EBBTIDE_LOG__LEVEL", "info")
+    monkeypatch.setenv("EBBTIDE_LOG__FORMAT", "json")
+    monkeypatch.setenv("EBBTIDE_LOG__FILE", str(here / "logs" / "ebb.log"))
+    monkeypatch.setattr("ebbtide.cli.runs.say", lambda text: log.write("runs listed", text=text))
+    code = run(["runs"])
+    log.write("after the command")
+    lines = [json.loads(line) for line in (here / "logs" / "ebb.log").read_text().splitlines()]
+
+    assert (0, "") == (code, capsys.readouterr().err)
+    assert ["runs listed"] == [line["event"] for line in lines]
+
+
+def test_a_log_that_cannot_be_written_stops_the_command(here, monkeypatch, capsys):
+    """A log below a file stops a command before it does anything, with the path of the log."""
+    (here / "file").touch()
+    monkeypatch.setenv("EBBTIDE_LOG__LEVEL", "info")
+    monkeypatch.setenv("EBBTIDE_LOG__FILE", str(here / "file" / "ebb.log"))
+
+    assert 1 == run(["lake", "create", "sales", "./sales"])
+    assert "ebb.log cannot be written" in capsys.readouterr().err
+    assert not (here / "sales").exists()

@@ -15,6 +15,7 @@ from ebbtide.core.format import count, human_bytes, numbers, plural
 from ebbtide.core.instant import NEVER, format_second
 from ebbtide.engine.row_order import in_order
 from ebbtide.state.runs import Ledger
+from ebbtide.targets.lake.kind import shared_catalog
 
 LONG = "lake:" + "a-repository-whose-name-is-" * 4 + "long"
 
@@ -68,7 +69,7 @@ def test_nothing_is_cut_off_a_terminal(big_run, capsys):
 
 def test_times_are_shown_to_the_second(lake, capsys):
     """Commands print times to the second, in the form that --now takes; JSON has them whole."""
-    State().catalog.create_tag("sales", "v1", "main")
+    shared_catalog(State()).create_tag("sales", "v1", "main")
     capsys.readouterr()
     for words in (["lake", "log", "sales"], ["lake", "ls", "sales"], ["lake", "list"]):
         run(words)

@@ -7,6 +7,7 @@ from ebbtide.cli.main import run
 from ebbtide.cli.state import State
 from ebbtide.state.database import connect_options
 from ebbtide.state.locks import target_lock
+from ebbtide.targets.lake.kind import shared_catalog
 from ebbtide.targets.s3.embedded import reserved_ports
 
 
@@ -70,7 +71,7 @@ def test_a_dead_database_is_named(lake, dead_port, capsys, monkeypatch):
 @pytest.mark.parametrize("options", [[], ["--uncommitted"], ["--bin"]], ids=" ".join)
 def test_a_busy_target_is_refused(lake, capsys, options):
     """Another run is at work on the target."""
-    with target_lock(lake / ".ebbtide", State().catalog.repository("sales").uid, "ebb apply 7"):
+    with target_lock(lake / ".ebbtide", shared_catalog(State()).repository("sales").uid, "ebb apply 7"):
         code = run(["plan", "lake:sales", *options])
 
     assert 3 == code

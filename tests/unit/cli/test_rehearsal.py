@@ -19,6 +19,7 @@ from ebbtide.engine.rehearsal import RehearsalClock, advance, begin_rehearsal, f
 from ebbtide.state.database import check_local_database
 from ebbtide.storage.network import LOCAL_ONLY, is_loopback
 from ebbtide.storage.store import StoreSpec, open_store
+from ebbtide.targets.lake.kind import shared_catalog
 from ebbtide.targets.oci.base import RegistrySpec
 from ebbtide.targets.oci.client.opening import open_registry
 
@@ -68,7 +69,7 @@ def test_time_passes_in_a_rehearsal_and_only_there(rehearsal, capsys):
         json.loads(plain)[name] for name in ("now", "ahead_seconds", "rehearsal")
     )
     assert NOON + timedelta(days=40, hours=13, minutes=30) == state.clock()
-    assert state.clock() == state.catalog.repository("sales").created
+    assert state.clock() == shared_catalog(state).repository("sales").created
 
 
 @pytest.mark.parametrize("duration", ["-1d", "0d", "1", "d", "1.5h", "1y", "999999999w", "40000d", "١d"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from ebbtide.core.bin_label import Label, items_of, label_from_json, label_key
 from ebbtide.core.errors import MetadataError, NotFound, SafetyStop
+from ebbtide.engine import log
 from ebbtide.engine import restore as restoring
 from ebbtide.engine.bin import RestoreChoice
 from ebbtide.engine.burials import RestoredItem, find_burial, is_restore, outcome_folders
@@ -243,3 +245,16 @@ def test_a_folder_that_is_not_there_any_more_is_said_to_be_restored_or_emptied(s
     with pytest.raises(NotFound, match="the recycle bin has no '000007-0123456789ab'") as told:
         scene.bin.label(LABEL.folder)
     assert "restored or emptied" in told.value.why
+
+
+def test_a_restore_is_logged_by_step_with_its_counts(scene, tmp_path):
+    """Every line of a restore names its target, and the last one has the run and the outcomes."""
+    context, identity = Context(scene.root, scene.ledger, lambda: NOW), Identity("lake:x", "uid", "")
+    whole = ObjectBin(context, identity, scene.bin)
+    with log.logged_to("info", as_json=True, path=tmp_path / "ebb.log"):
+        restoring.restore(whole, RestoreChoice(folder=LABEL.folder))
+    lines = [json.loads(line) for line in (tmp_path / "ebb.log").read_text().splitlines()]
+
+    assert {"lake:x"} == {line["target"] for line in lines}
+    assert ["restore begun", "restore ends"] == [lines[0]["event"], lines[-1]["event"]]
+    assert (1, {"restored": 3}, 0) == tuple(lines[-1][name] for name in ("run", "outcomes", "gone"))

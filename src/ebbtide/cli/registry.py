@@ -1,0 +1,54 @@
+"""Registries and their records, for the commands of `ebb image`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from ebbtide.cli.state import State
+from ebbtide.core.errors import MetadataError
+from ebbtide.state.users import current_user
+from ebbtide.targets.oci.kind import image_records, registry_shop
+
+if TYPE_CHECKING:
+    from ebbtide.targets.oci.purge.shop import RegistryShop
+    from ebbtide.targets.oci.purge.target import RegistryTarget
+
+# ruff: noqa: PLC0415 - commands that read records need no registry client
+
+
+def open_registry(state: State, target: str) -> RegistryTarget:
+    """Open a registry."""
+    from ebbtide.targets.oci.purge.target import RegistryTarget
+
+    return RegistryTarget(registry_shop(state, target), state)
+
+
+def identified_registry(state: State, target: str, what: str, *, adopt: bool = False) -> RegistryShop:
+    """Return a registry that a command is going to change, after making sure which registry it is."""
+    from ebbtide.targets.oci.purge.identity import identify
+
+    shop = registry_shop(state, target)
+    for warning in identify(shop, current_user(), what, adopt=adopt):
+        print(f"warning: {warning}", file=sys.stderr)
+    return shop
+
+
+def records_uid(state: State, target: str, what: str = "") -> str:
+    """
+    Return the uid of a registry's records, for a command that changes nothing else.
+
+    Records that cannot be merged are found by the spelling of the address, so that they can be made equal.
+    With `what` the command changes them, which is refused for an unknown registry while others have roles.
+    """
+    from ebbtide.targets.oci.client.canonical import spelled_uid
+
+    shop = registry_shop(state, target)
+    try:
+        uid = shop.uid
+    except MetadataError as contradiction:
+        print(f"warning: {contradiction.what}; this is about {target} alone", file=sys.stderr)
+        uid = spelled_uid(target)
+    if what:
+        image_records(state).check_known(shop.name, uid, current_user(), what)
+    return uid
