@@ -32,7 +32,7 @@ from ebbtide.engine.rehearsal import begin_rehearsal
 from ebbtide.report.page import render
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.demonstration import POLICY, REPOSITORY, DemoClock, build_lake, check_needed
-from ebbtide.targets.lake.kind import lake_shop, shared_catalog
+from ebbtide.targets.lake.kind import lake_context, shared_catalog
 from ebbtide.targets.lake.repository import CatalogRepository
 from ebbtide.targets.repository.collector import RepositoryCollector
 from ebbtide.targets.repository.explanation import blocks, explain
@@ -104,9 +104,14 @@ def _story(state: State, spark: SparkSession, folder: Path, tell: _Teller) -> di
     with progress() as bars:
         tell("planning: what may go, and why (ebb plan lake:demo)")
         repository = CatalogRepository(shared_catalog(state), REPOSITORY)
-        collector = RepositoryCollector(lake_shop(state).context, repository, Rulebook(lifecycle=policy))
+        collector = RepositoryCollector(lake_context(state).context, repository, Rulebook(lifecycle=policy))
         manifest = plan(
-            spark, lake_shop(state).context, collector, now=now, options=state.plan_options, on_progress=bars
+            spark,
+            lake_context(state).context,
+            collector,
+            now=now,
+            options=state.plan_options,
+            on_progress=bars,
         )
         if not tell.silent:
             show_summary(manifest)
@@ -128,7 +133,7 @@ def _story(state: State, spark: SparkSession, folder: Path, tell: _Teller) -> di
         )
         options = state.apply_options(override_breaker=False)
         applied = apply(
-            spark, lake_shop(state).context, collector, manifest, options=options, on_progress=bars
+            spark, lake_context(state).context, collector, manifest, options=options, on_progress=bars
         )
     tell("checking, without the pipeline, that all that branch heads need is there and readable")
     checked = check_needed(shared_catalog(state), policy, now)

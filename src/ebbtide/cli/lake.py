@@ -18,7 +18,7 @@ from ebbtide.cli.state import State
 from ebbtide.core.errors import BadInput
 from ebbtide.core.format import count, human_bytes, plural, printable
 from ebbtide.core.instant import format_second
-from ebbtide.targets.lake.kind import lake_shop, shared_catalog
+from ebbtide.targets.lake.kind import lake_context, shared_catalog
 
 if TYPE_CHECKING:
     from ebbtide.targets.repository.model import DeletedRepository
@@ -221,7 +221,7 @@ def ls(
     from ebbtide.targets.lake.removed_objects import ObjectState, with_states  # noqa: PLC0415 (brings Spark along)
 
     state: State = context.obj
-    entries = with_states(lake_shop(state), repo, shared_catalog(state).ls(repo, ref, prefix))
+    entries = with_states(lake_context(state), repo, shared_catalog(state).ls(repo, ref, prefix))
     if as_json:
         print_json([asdict(entry) | {"state": where} for entry, where in entries])
         return

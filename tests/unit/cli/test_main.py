@@ -75,7 +75,7 @@ def test_bad_input_is_a_message_and_exit_code_2(command, words, capsys):
         ("[]", "not a table"),
         ("{}", "no policy"),
         ('{"policy": {}, "comits": []}', "did you mean 'commits'"),
-        ('{"policy": {}, "branches": {"main": "c1"}}', "no commit of this world"),
+        ('{"policy": {}, "branches": {"main": "c1"}}', "not a commit of this world"),
         ('{"policy": {}, "commits": [{"id": "a", "parents": ["b"], "created": "1998-01-01"}]}', "parent"),
         ('{"policy": {}, "commits": [{"id": "a", "created": "soon"}]}', "is not a time"),
         (

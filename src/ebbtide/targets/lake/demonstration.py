@@ -1,4 +1,4 @@
-"""A lake to show things on: sixty simulated days of uploads, overwrites, branches, merges and copies."""
+"""A lake for the demo: sixty simulated days of uploads, overwrites, branches, merges and copies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DemoClock:
         self.now = start
 
     def __call__(self) -> datetime:
-        """Say what time it is."""
+        """Return the time."""
         return self.now
 
 
@@ -41,7 +41,7 @@ class Checked:
 
 
 def build_lake(catalog: Catalog, clock: DemoClock, namespace: str, objects: int) -> Iterator[str]:
-    """Fill a repository day by day, saying now and then what happened."""
+    """Fill a repository day by day, and yield messages about it."""
     start = clock.now
     a_day = -(-objects // DAYS)
     catalog.create_repository(REPOSITORY, namespace)

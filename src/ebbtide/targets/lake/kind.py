@@ -53,7 +53,7 @@ class LakeKind(TargetKind):
         """Open a repository."""
         from ebbtide.targets.lake.target import LakeTarget
 
-        return LakeTarget(lake_shop(workspace), url.removeprefix(SCHEME), workspace.settings)
+        return LakeTarget(lake_context(workspace), url.removeprefix(SCHEME), workspace.settings)
 
     def namespaces(self, workspace: Workspace) -> Mapping[str, str]:
         """Return the namespaces of all repositories, deleted ones too."""
@@ -75,7 +75,7 @@ class LakeKind(TargetKind):
         return _LAKE_WITH_BIN if plan.recycling and plan.collector != EMPTY_BIN else _LAKE
 
     def described(self, plan: Manifest) -> list[str]:
-        """Say how much of the repository had to be read, and why everything was, if it was."""
+        """Return how much of the repository was read, and why everything was listed, if it was."""
         read, lines = plan.snapshot, []
         if "ranges_decoded" in read:
             known = read["ranges"] - read["ranges_decoded"]
@@ -136,7 +136,7 @@ def shared_catalog(workspace: Workspace) -> Catalog:
     return workspace.shared("catalog", make)
 
 
-def lake_shop(workspace: Workspace) -> LakeContext:
+def lake_context(workspace: Workspace) -> LakeContext:
     """Return what runs on a repository work with."""
     from ebbtide.targets.lake.context import LakeContext
 

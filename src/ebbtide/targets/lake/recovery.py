@@ -1,4 +1,4 @@
-"""Putting a repository right whose catalog was restored from an older copy; both ways end all doubts."""
+"""Recovery of a repository whose catalog was restored from an older copy."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ebbtide.targets.repository.sweeps import BadState, read_state, state_key
 
 
 def recover(catalog: Catalog, repo: str, by: str, branch: str | None = None) -> Recovered:
-    """Import the history that the namespace has and the catalog lacks, and accept the rest as lost."""
+    """Import the commits that the namespace has and the catalog lacks, and accept the rest as lost."""
     made = catalog.recover_history(repo, by, branch)
     _drop_lost_states(catalog, repo)
     return made
 
 
 def forget(catalog: Catalog, repo: str, metaranges: Collection[str] | None, by: str) -> tuple[str, ...]:
-    """Declare metaranges that the catalog lacks garbage, or all of them."""
+    """Declare some metaranges that the catalog lacks, or all of them, to be garbage."""
     forgotten = catalog.forget_history(repo, metaranges, by)
     if not catalog.unknown_metaranges(repo):
         _drop_lost_states(catalog, repo)
@@ -28,7 +28,7 @@ def forget(catalog: Catalog, repo: str, metaranges: Collection[str] | None, by: 
 
 
 def _drop_lost_states(catalog: Catalog, repo: str) -> None:
-    """Remove what earlier sweeps left that had seen commits which are lost: the next one is a clean run."""
+    """Remove the states of sweeps that had seen lost commits, so that the next sweep is a clean run."""
     repository, store = catalog.repository(repo), catalog.store(repo)
     known = catalog.snapshot(repo).commits
     for folder in list(store.children(repository_path(repository.uid) + BRANCHES)):

@@ -27,7 +27,7 @@ from ebbtide.targets.target import Options
 
 @dataclass(frozen=True)
 class LakeTarget:
-    """A repository with its collectors: its rules, its bin, and what is left of it when it was deleted."""
+    """A repository with its collectors: by its rules, of its bin, and of what is left after its deletion."""
 
     lake: LakeContext
     repository: str

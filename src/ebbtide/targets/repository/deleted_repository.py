@@ -173,7 +173,7 @@ class DeletedRepositoryCollector(Collector):
         on_step("repository forgotten")
 
     def remarks(self, plan: Manifest) -> Remarks:
-        """Tell whether the namespace may be used again."""
+        """Return whether the namespace may be used again, for the user."""
         free = self.namespace.find() is None
         if free:
             lines = [f"nothing of {plan.target} is left, and the namespace {plan.namespace} is free"]

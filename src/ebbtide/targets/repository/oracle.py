@@ -24,23 +24,23 @@ _METADATA = "_lakefs/"
 
 
 def address_of(entry: WrittenEntry, world: WorldDocument) -> str:
-    """Give an object the one name that all of its spellings share."""
+    """Return the canonical address of an entry, which all spellings of it share."""
     return canonical(entry.address, world.namespace)
 
 
 def is_doubtful(entry: WrittenEntry, world: WorldDocument) -> bool:
-    """Tell whether an entry is spelled so that it may name another object than its canonical form."""
+    """Return True if an entry is spelled so that it may name another object than its canonical form."""
     address = address_of(entry, world)
     return entry.address != address and not entry.address.endswith("/" + address)
 
 
 def is_listed(address: str) -> bool:
-    """Tell whether a listing of the namespace can have this canonical address as a data object."""
+    """Return True if a listing of the namespace can have this canonical address as a data object."""
     return "://" not in address and not address.startswith(_METADATA)
 
 
 def with_guards(keepers: Mapping[str, Mapping[str, datetime]]) -> dict[str, Mapping[str, datetime]]:
-    """Add to what keeps each address that it lies outside the namespace or is metadata, if so: for ever."""
+    """Add a keeper that never lapses to addresses that are outside the namespace or metadata."""
     return {
         address: known if is_listed(address) else {**known, f"{address} <- {_guard(address)}": _FOR_EVER}
         for address, known in keepers.items()
@@ -60,7 +60,7 @@ class _Reference:
 
 
 def lifecycle_keepers(world: WorldDocument) -> Mapping[str, Mapping[str, datetime]]:
-    """Give each address that a rule touches its references, as 'key <- referrer', and when each lapses."""
+    """Return, for each address that a rule matches, its references as 'key <- referrer' and their lapses."""
     keepers: dict[str, dict[str, datetime]] = {}
     touched = set()
     for reference in _references(world):
@@ -76,7 +76,7 @@ def lifecycle_keepers(world: WorldDocument) -> Mapping[str, Mapping[str, datetim
 
 
 def _references(world: WorldDocument) -> Iterator[_Reference]:
-    """Name every way to reach an object: through branches, tags, dangling commits and staging."""
+    """Return every way to reach an object: through branches, tags, dangling commits and staged entries."""
     commits = {commit.id: commit for commit in world.commits}
     reached: set[str] = set()
     for kind, refs in (("branch", world.branches), ("tag", world.tags)):
@@ -106,7 +106,7 @@ def _ancestors(world: WorldDocument, head: str) -> set[str]:
 
 
 def _lapse(reference: _Reference, world: WorldDocument) -> datetime | None:
-    """Give the earliest moment over the rules that match, None if none does."""
+    """Return the earliest moment over the rules that match; None if none does."""
     moments = []
     for rule in world.policy.rules:
         days = _days(rule, reference)
@@ -124,7 +124,7 @@ def _days(rule: LakeRule, reference: _Reference) -> int | None:
 
 
 def _days_after_midnight(created: datetime, days: int) -> datetime:
-    """Count days from the first midnight UTC at or after the entry was written."""
+    """Return the first midnight UTC at or after the entry was written, plus days."""
     midnight = datetime.combine(created.astimezone(UTC).date(), time.min, UTC)
     try:
         return midnight + timedelta(days=days + (midnight != created))
@@ -133,7 +133,7 @@ def _days_after_midnight(created: datetime, days: int) -> datetime:
 
 
 def retention_keepers(world: WorldDocument) -> Mapping[str, Mapping[str, datetime]]:
-    """Give each address of which some reference lapses one day all of its references, and when each does."""
+    """Return, for each address with a reference that lapses, all its references and their lapses."""
     keepers: dict[str, dict[str, datetime]] = {}
     touched = set()
     lapses = _lapses(world)
@@ -151,7 +151,7 @@ def retention_keepers(world: WorldDocument) -> Mapping[str, Mapping[str, datetim
 
 
 def _lapses(world: WorldDocument) -> dict[str, datetime]:
-    """Give each commit the last moment that any of its reasons to be kept gives."""
+    """Return the latest moment over all reasons to keep each commit."""
     moments: dict[str, list[datetime]] = {commit.id: [] for commit in world.commits}
     for commit_id, moment in _moments(world, world.retention or RetentionRules()):
         moments[commit_id].append(moment)
@@ -159,7 +159,7 @@ def _lapses(world: WorldDocument) -> dict[str, datetime]:
 
 
 def _moments(world: WorldDocument, rules: RetentionRules) -> Iterator[tuple[str, datetime]]:
-    """Name every reason to keep a commit: it is a head, is tagged, was a head, or is on a dangling walk."""
+    """Return every reason to keep a commit: it is a head, tagged, was a head, or is dangling."""
     commits = {commit.id: commit for commit in world.commits}
     for branch, head in world.branches.items():
         yield head, _FOR_EVER
@@ -175,7 +175,7 @@ def _moments(world: WorldDocument, rules: RetentionRules) -> Iterator[tuple[str,
 
 
 def _chain(commits: Mapping[str, WrittenCommit], start: str) -> list[WrittenCommit]:
-    """List a commit, its first parent, the first parent of that, and so on to the beginning."""
+    """Return a commit, its first parent, the first parent of that, and so on to the first commit."""
     chain = [commits[start]]
     while chain[-1].parents:
         chain.append(commits[chain[-1].parents[0]])
@@ -183,7 +183,7 @@ def _chain(commits: Mapping[str, WrittenCommit], start: str) -> list[WrittenComm
 
 
 def _replaced(chain: list[WrittenCommit], days: int | None) -> Iterator[tuple[str, datetime]]:
-    """Keep each commit of a chain for the days since the one before it in the list took its place."""
+    """Keep each commit of a chain for days after the commit before it in the list replaced it."""
     for child, commit in pairwise(chain):
         yield commit.id, _after(child.created, days)
 
@@ -196,7 +196,7 @@ def _after(moment: datetime, days: int | None) -> datetime:
 
 
 def uncommitted_keepers(world: WorldDocument) -> Mapping[str, Mapping[str, datetime]]:
-    """Give each listed address that nothing names its last write, and when the grace period after it ends."""
+    """Return, for each listed address that nothing references, the end of its grace period."""
     named = _named(world)
     keepers = {}
     for address, found in world.objects.items():
@@ -211,7 +211,7 @@ def uncommitted_keepers(world: WorldDocument) -> Mapping[str, Mapping[str, datet
 
 
 def _named(world: WorldDocument) -> set[str]:
-    """Spell, each in its one way, the addresses of all entries: of every commit, and of all staging."""
+    """Return the canonical addresses of all entries of all commits and all staged entries."""
     named = set()
     for commit in world.commits:
         for entry in commit.entries.values():
@@ -227,23 +227,23 @@ _KEEPERS = {
     CollectorName.UNCOMMITTED: uncommitted_keepers,
     CollectorName.RETENTION: retention_keepers,
 }
-"""Each collector gives the addresses that it touches, what keeps each, in words, and until when."""
+"""The addresses that each collector matches, with what keeps each, in words, and until when."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What is due, and what holds the rest of what a collector touches."""
+    """What is due, and what holds the other addresses that a collector matches."""
 
     due: frozenset[str]
     held: Mapping[str, frozenset[str]]
     """Address to the references that have not lapsed, each as 'key <- referrer'."""
     deadlines: Mapping[str, datetime]
     collectors: Mapping[str, CollectorName]
-    """Address, of those that are due, to who found it."""
+    """Due address to the collector that found it."""
 
 
 def judge_world(world: WorldDocument, now: datetime) -> Judgement:
-    """Say what may be deleted at this time: whatever one of the world's collectors, alone, would find."""
+    """Return what may be deleted at this time: everything that one of the world's collectors finds alone."""
     deadlines: dict[str, datetime] = {}
     finders: dict[str, CollectorName] = {}
     keepers: dict[str, Mapping[str, datetime]] = {}

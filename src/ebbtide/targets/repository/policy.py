@@ -1,5 +1,5 @@
 """
-The lake policy of seed 000: how long objects under a prefix live, on every branch or on some.
+The lifecycle policy of seed 000: how long objects under a prefix live, on every branch or on some.
 
 A rule's days count from the midnight UTC that ends the day on which an entry was written, so that
 ``created <= date_to_be_deleted`` with ``date_to_be_deleted = today - days``, both midnights UTC.
@@ -34,11 +34,11 @@ from ebbtide.core.errors import PolicyError
 from ebbtide.core.instant import days_after, days_before, last_midnight, next_midnight
 
 NOT_COVERED = None
-"""A rule says nothing about this kind of referrer: by this rule the reference never lapses."""
+"""The rule does not apply to this kind of referrer: by this rule the reference never lapses."""
 
 
 class ReferrerKind(StrEnum):
-    """What kind of name leads to a commit or a staging entry."""
+    """What reaches a commit or a staged entry."""
 
     BRANCH = "branch"
     STAGING = "staging"
@@ -58,14 +58,14 @@ class LakeRule:
     tag_days: int | None = None
     """By default a tag keeps what it reaches for ever; this lets a tag's references lapse too."""
     recycle_days: int | None = None
-    """For so many days what a run finds is set aside before it is deleted; None says nothing about it."""
+    """For how many days items stay in the recycle bin; None leaves that to other settings."""
 
     def matches(self, key: str) -> bool:
-        """Tell whether the rule concerns this key; a prefix is a plain string prefix, as in S3."""
+        """Return True if the rule matches this key; a prefix is a plain string prefix, as in S3."""
         return key.startswith(self.prefix)
 
     def days_for(self, referrer: ReferrerKind, name: str) -> int | None:
-        """Give the days that a reference of this referrer lives, or None if the rule does not cover it."""
+        """Return for how many days a reference of this referrer lives; None if the rule does not cover it."""
         if referrer is ReferrerKind.TAG:
             return self.tag_days
         if referrer is ReferrerKind.DANGLING:
@@ -74,7 +74,7 @@ class LakeRule:
 
 
 PolicyClass = tuple[int | None, ...]
-"""How one referrer is treated: for each enabled rule of the policy, in order, its days or None."""
+"""The days of one referrer by each enabled rule of the policy, in order; None where it is not covered."""
 
 
 @dataclass(frozen=True)
@@ -85,21 +85,21 @@ class LakePolicy:
 
     @property
     def enabled(self) -> tuple[LakeRule, ...]:
-        """The rules that are switched on, in order: the columns of a :data:`PolicyClass`."""
+        """The enabled rules, in order: the columns of a :data:`PolicyClass`."""
         return tuple(rule for rule in self.rules if rule.enabled)
 
     @property
     def recycle_days(self) -> int | None:
-        """For how long a run sets aside what it finds: of what the enabled rules say, the longest."""
+        """For how many days a run keeps items in the recycle bin: the longest of the enabled rules."""
         said = [rule.recycle_days for rule in self.enabled if rule.recycle_days is not None]
         return max(said, default=None)
 
     def class_of(self, referrer: ReferrerKind, name: str = "") -> PolicyClass:
-        """Classify a referrer: two that every rule treats alike get the same class."""
+        """Return the class of a referrer: two that every rule treats alike have the same class."""
         return tuple(rule.days_for(referrer, name) for rule in self.enabled)
 
     def dates(self, now: datetime) -> list[PolicyDate]:
-        """Turn the policy into rows of the policy table for a run at this time."""
+        """Return the rows of the policy table for a run at this time."""
         today = last_midnight(now).date()
         rows: list[PolicyDate] = []
         for rule in self.enabled:
@@ -114,7 +114,7 @@ class LakePolicy:
 
 @dataclass(frozen=True)
 class PolicyDate:
-    """A row of the policy table: what was written up to this date goes; an empty branch means all others."""
+    """A row of the policy table: up to which date entries lapse; an empty branch means all others."""
 
     rule_id: str
     prefix: str
@@ -124,24 +124,24 @@ class PolicyDate:
 
 @dataclass(frozen=True)
 class PolicyRun:
-    """A run as the policy table sees it: when it was and what the policy said then."""
+    """A run as the policy table sees it: when it was, and its policy."""
 
     run_id: int
     now: datetime
     policy: LakePolicy
     succeeded: bool
-    """Only a run that succeeded has deleted what its policy said; a dry or failed one has not."""
+    """Only a run that succeeded has deleted what its policy says."""
 
 
 def lapses_after(created: datetime, days: int) -> datetime:
-    """Give the first midnight UTC at which an entry written then has lived its days."""
+    """Return the first midnight UTC at which an entry has lived its days."""
     return days_after(next_midnight(created), days)
 
 
 def reference_lapse(
     policy: LakePolicy, referrer: ReferrerKind, name: str, key: str, created: datetime
 ) -> datetime:
-    """Give the moment one reference lapses, rule by rule: the plain statement of what a policy means."""
+    """Return when one reference lapses, rule by rule: the plain definition of a policy."""
     return lapse(
         lapses_after(created, days)
         for rule in policy.enabled
@@ -150,7 +150,7 @@ def reference_lapse(
 
 
 def class_days(policy_class: PolicyClass, matched: Iterable[int]) -> int | None:
-    """Give the fewest days among the matched rules for a class, None if none of them covers it."""
+    """Return the fewest days of a class over the matched rules; None if none of them covers it."""
     return min((days for i in matched if (days := policy_class[i]) is not None), default=NOT_COVERED)
 
 
@@ -159,7 +159,7 @@ _Days = WholeNumber(
 )
 _RecycleDays = WholeNumber(
     "days",
-    "what is set aside for less than a day can hardly be missed in time",
+    "nobody could miss an object and restore it in less than a day",
     "use 1 or more; leave recycle out to delete at once",
 )
 
@@ -199,12 +199,12 @@ class _RuleFields(Document):
 
 
 def parse_lake_policy(text: str, fmt: str = "json") -> LakePolicy:
-    """Read a policy document; the same rules in another format give the same policy."""
+    """Parse a policy document; the same rules in another format give the same policy."""
     return lake_policy(parse_document(text, fmt))
 
 
 def lake_policy(data: Any) -> LakePolicy:
-    """Check plain data, as JSON gives it, and make a policy of it."""
+    """Return the policy that plain data, as JSON gives it, describes; PolicyError if it is invalid."""
     if not isinstance(data, dict):
         fix = 'write {"rule1": {"prefix": "raw/", "days": 30}}'
         raise PolicyError(f"a policy is a table of rules, this is {shown(data)}", fix=fix)
@@ -227,17 +227,17 @@ def _rule(rule_id: str, body: Any) -> LakeRule:
 
 
 def policy_warnings(policy: LakePolicy) -> tuple[str, ...]:
-    """Say what a careful reader of the policy would stop at."""
+    """Return what a careful reader of the policy would ask about."""
     return tuple(f"rule {rule.id!r} matches everything" for rule in policy.enabled if rule.prefix == "")
 
 
 def policy_text(policy: LakePolicy) -> str:
-    """Write a policy in its one canonical JSON form."""
+    """Return the canonical JSON form of a policy."""
     return json.dumps({rule.id: _plain(rule) for rule in policy.rules}, sort_keys=True)
 
 
 def policy_hash(policy: LakePolicy) -> str:
-    """Hash the meaning of a policy: formats, order and spelling of defaults do not matter."""
+    """Return the hash of what a policy means: formats, order and explicit defaults do not matter."""
     return hashlib.sha256(policy_text(policy).encode()).hexdigest()
 
 

@@ -44,7 +44,7 @@ TABLES = {
 }
 FIELDS = ("name", "kind", "world", "now", "expect")
 _USUAL = (HoldReason.NOT_YET, HoldReason.HEAD)
-"""Why most of a world is held, which a test need not say."""
+"""Why most of a world is held, which a test does not have to list."""
 
 
 class LakeSimulation:
@@ -110,7 +110,7 @@ def _lists(value: dict[str, list[str]]) -> str:
 
 
 def run_cases(spark: SparkSession, cases: Sequence[LakeCase]) -> list[CaseResult]:
-    """Judge all cases at once and compare each with what it expects."""
+    """Evaluate all cases at once and compare each with what it expects."""
     if not cases:
         return []
     simulated = simulate(spark, [(case.world, case.now) for case in cases])
@@ -128,9 +128,9 @@ def _matches(name: str, expected: list[str], found: Simulated) -> bool:
     """
     Compare one list. `due` must be exact.
 
-    `held` must name whatever has lapsed by a rule and is kept by something else; items whose time has simply
-    not come, and those that the head of a branch needs, may be named or left out, so that a test need not
-    list every young or current object of its world.
+    `held` must name every item that a rule would delete and something else keeps. Items that are simply too
+    young, and those that the head of a branch needs, may be named or left out, so that a test does not have
+    to list every young or current object of its world.
     """
     every = set(found.addresses(Decision(name)))
     if name == Decision.DUE:
@@ -140,7 +140,7 @@ def _matches(name: str, expected: list[str], found: Simulated) -> bool:
 
 
 def lake_case(data: dict[str, Any], where: str) -> LakeCase:
-    """Check a case about a lake; an error says where it is."""
+    """Return a case about a lake; WorldError names the field that is invalid."""
     for name in data:
         if name not in FIELDS:
             raise WorldError(f"{where}: unknown field {name!r}", fix=nearest(str(name), FIELDS))

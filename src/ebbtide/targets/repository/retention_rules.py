@@ -1,8 +1,8 @@
 """
-Retention of committed data: for how long a commit that is no longer a branch's head keeps what it reaches.
+Retention rules: for how long a commit that is no longer the head of a branch keeps what it reaches.
 
-A branch's days count from the moment at which a commit stopped being its head. Branches that are not named
-take the default, as do the commits of branches that were deleted; where there is no default they are kept.
+The days of a branch count from the moment at which a commit stopped being its head. Branches that are not
+named take the default, and so do commits of deleted branches; without a default they are kept.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from ebbtide.core.documents import (
 
 @dataclass(frozen=True)
 class RetentionRules:
-    """How many days commits live on after they were heads."""
+    """For how many days commits are kept after they were heads."""
 
     default_days: int | None = None
     branch_days: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     tags_protect: bool = True
-    """A tagged commit is kept as long as the tag is there; switched off, a tag keeps nothing."""
+    """A tagged commit is kept as long as the tag exists; if this is off, a tag keeps nothing."""
 
     def days_for(self, branch: str) -> int | None:
-        """Give the days of a branch; None keeps its commits for ever."""
+        """Return the days of a branch; None keeps its commits for ever."""
         return self.branch_days.get(branch, self.default_days)
 
 
@@ -63,19 +63,19 @@ class _RetentionFields(Document):
 
 
 def parse_retention(text: str, fmt: str = "json") -> RetentionRules:
-    """Read a retention document."""
+    """Parse a retention document."""
     return retention_rules(parse_document(text, fmt, name="retention"))
 
 
 def retention_rules(data: Any) -> RetentionRules:
-    """Check plain data, as JSON gives it, and make retention rules of it."""
+    """Return the retention rules that plain data describes; PolicyError if it is invalid."""
     found = validate(_RetentionFields, data, "retention")
     branch_days = MappingProxyType(dict(sorted((found.branch_days or {}).items())))
     return RetentionRules(found.default_days, branch_days, found.tags_protect)
 
 
 def retention_text(rules: RetentionRules) -> str:
-    """Write retention rules in their one canonical JSON form."""
+    """Return the canonical JSON form of retention rules."""
     plain: dict[str, Any] = {"tags_protect": rules.tags_protect}
     if rules.default_days is not None:
         plain["default_days"] = rules.default_days
@@ -85,5 +85,5 @@ def retention_text(rules: RetentionRules) -> str:
 
 
 def retention_hash(rules: RetentionRules) -> str:
-    """Name retention rules by their meaning."""
+    """Return the hash of what retention rules mean."""
     return hashlib.sha256(retention_text(rules).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The rulebook of a run: which collectors it asks, and by which rules each of them goes."""
+"""The rulebook of a run: its collectors, and the rules of each of them."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ CLEAN_EVERY = 7
 
 @dataclass(frozen=True)
 class SweepRules:
-    """How uncommitted garbage is looked for."""
+    """The rules of a sweep for uncommitted garbage."""
 
     grace: timedelta = GRACE
-    """How old an object must be before it can be garbage: no shorter than uploads may take."""
+    """How old an object must be before it can be garbage: at least as long as uploads may take."""
     branch: str | None = None
     """The branch whose path is swept; None sweeps the whole repository."""
     clean: bool = False
-    """List everything, whatever earlier runs have seen."""
+    """List everything, whatever earlier runs have listed."""
     clean_every: int = CLEAN_EVERY
-    """After so many runs one lists everything, to find what the others cannot see."""
+    """One run in this many lists everything, to find what the others cannot see."""
 
 
 @dataclass(frozen=True)
 class Rulebook:
-    """The rules of each collector that is asked; None is not asked."""
+    """The rules of each collector; None if the collector does not take part."""
 
     lifecycle: LakePolicy | None = None
     uncommitted: SweepRules | None = None
@@ -53,29 +53,29 @@ class Rulebook:
 
     @property
     def collectors(self) -> tuple[CollectorName, ...]:
-        """Who is asked, in order."""
+        """The collectors that take part, in order."""
         return tuple(one for one in CollectorName if getattr(self, one) is not None)
 
     @property
     def name(self) -> str:
-        """The collectors in one word, for the ledger and the manifest."""
+        """The names of the collectors, joined, for the ledger and the manifest."""
         return "+".join(self.collectors)
 
     @property
     def policy(self) -> LakePolicy:
-        """The lifecycle policy; one without rules if lifecycle is not asked."""
+        """The lifecycle policy; one without rules if lifecycle does not take part."""
         return self.lifecycle or LakePolicy(())
 
     @property
     def text(self) -> str:
-        """The rules in their one canonical form: for lifecycle alone, its policy."""
+        """The canonical form of the rules: for lifecycle alone, its policy."""
         if self.lifecycle is not None and len(self.collectors) == 1:
             return policy_text(self.lifecycle)
         return json.dumps(self._plain(), sort_keys=True)
 
     @property
     def hash(self) -> str:
-        """What the rules mean, in a few characters."""
+        """The hash of what the rules mean."""
         if self.lifecycle is not None and len(self.collectors) == 1:
             return policy_hash(self.lifecycle)
         return hashlib.sha256(self.text.encode()).hexdigest()
@@ -85,7 +85,7 @@ class Rulebook:
         if self.lifecycle is not None:
             plain["lifecycle"] = json.loads(policy_text(self.lifecycle))
         if self.uncommitted is not None:
-            # How it is looked for is no part of what is meant: a clean run may find the same.
+            # Whether a run is clean is not part of the meaning: both kinds find garbage by the same rules.
             seconds = self.uncommitted.grace.total_seconds()
             plain["uncommitted"] = {"grace_seconds": seconds, "branch": self.uncommitted.branch}
         if self.retention is not None:
@@ -94,7 +94,7 @@ class Rulebook:
 
 
 def parse_rulebook(text: str, name: str) -> Rulebook:
-    """Read back the rules of a run, given the name of its collectors."""
+    """Parse the rules of a run, given the names of its collectors."""
     if name == CollectorName.LIFECYCLE:
         return Rulebook(lifecycle=parse_lake_policy(text))
     plain = json.loads(text)

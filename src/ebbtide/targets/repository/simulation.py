@@ -1,7 +1,8 @@
-"""Simulated worlds: a small repository written by hand, judged by the very same Spark pipeline as a real one.
+"""
+Simulated worlds: a small repository written by hand, evaluated by the same Spark pipeline as a real one.
 
-The world's commits and staging are written as real ranges into a scratch folder, so that what a policy test
-proves is what a plan does. Hundreds of worlds share one job.
+The commits and staged entries of the world are written as ranges into a scratch folder, so that a policy test
+proves what a plan does. Hundreds of worlds share one job.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from ebbtide.targets.repository.world import World
 from ebbtide.targets.repository.world_document import WorldDocument, WrittenEntry, WrittenObject
 
 Case = tuple[WorldDocument, datetime]
-"""A world, and the time at which it is judged."""
+"""A world, and the time at which it is evaluated."""
 
 _KEYS_A_RANGE = 3
 _ENTRIES = pa.schema(
@@ -73,7 +74,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class _Before:
-    """What a step of many histories leaves to the next."""
+    """What a step of many histories leaves to the next step."""
 
     worlds: Mapping[int, World]
     ranges: DataFrame
@@ -82,17 +83,17 @@ class _Before:
 
 @dataclass(frozen=True)
 class Simulated:
-    """What the pipeline says of one simulated world."""
+    """The result of the pipeline for one simulated world."""
 
     policy_table: list[PolicyRow]
     current_rules: list[CurrentRule]
     potential_commits: list[PotentialCommit]
     decisions: list[dict[str, Any]]
     missing: list[str] | None = None
-    """What is referenced and not listed: a real run would stop at it; None if nothing was listed."""
+    """Referenced addresses that are not listed: a real run would stop; None if nothing was listed."""
 
     def to_plain(self) -> dict[str, Any]:
-        """Give the public JSON form, sorted."""
+        """Return the public JSON form, sorted."""
         plain = {
             "policy_table": [_plain_row(row) for row in self.policy_table],
             "current_rules": [_plain_row(rule) for rule in self.current_rules],
@@ -123,7 +124,7 @@ class Simulated:
         return plain if self.missing is None else plain | {"missing": self.missing}
 
     def addresses(self, decision: Decision) -> list[str]:
-        """List the addresses with this decision, sorted."""
+        """Return the addresses with this decision, sorted."""
         return [row["address"] for row in self._with(decision)]
 
     def _with(self, decision: Decision) -> list[dict[str, Any]]:
@@ -132,7 +133,7 @@ class Simulated:
 
 
 def simulate(spark: SparkSession, cases: Sequence[Case]) -> list[Simulated]:
-    """Judge many worlds, each at its own time, in one Spark job."""
+    """Evaluate many worlds, each at its own time, in one Spark job."""
     if not cases:
         return []
     with tempfile.TemporaryDirectory(prefix="ebbtide-worlds-") as scratch:
@@ -145,9 +146,9 @@ def simulate(spark: SparkSession, cases: Sequence[Case]) -> list[Simulated]:
 
 def simulate_histories(spark: SparkSession, histories: Sequence[Sequence[Case]]) -> list[list[Simulated]]:
     """
-    Judge many repositories over time, as their incremental runs would: each case after the one before it.
+    Evaluate many repositories over time, as incremental runs do: each case after the one before it.
 
-    The n-th cases of all histories are judged in one Spark job, with what was remembered of the cases before.
+    The n-th cases of all histories are evaluated in one Spark job, with the memory of the cases before.
     """
     found: list[list[Simulated]] = [[] for _ in histories]
     with tempfile.TemporaryDirectory(prefix="ebbtide-histories-") as scratch:
@@ -165,7 +166,7 @@ def simulate_histories(spark: SparkSession, histories: Sequence[Sequence[Case]])
 def _advanced(
     spark: SparkSession, worlds: Mapping[int, World], before: _Before | None, scratch: Path
 ) -> _Before:
-    """Bring ranges and standings from one step to the next; a world whose rules changed begins anew."""
+    """Bring ranges and verdicts from one step to the next; a world whose rules changed starts again."""
     ranges = range_table(spark, worlds).localCheckpoint()
     if before is None:
         again = updated_verdicts(ranges, worlds, compare_ranges(ranges, None, worlds, scratch))
@@ -185,7 +186,7 @@ def _simulated(
     ranges: DataFrame,
     judged: DataFrame,
 ) -> dict[int, Simulated]:
-    """Ask the other collectors too, decide, and say what else the seed's steps give for each world."""
+    """Add the verdicts of the other collectors, decide, and return the results of all steps by world."""
     found: dict[int, list[dict[str, Any]]] = {number: [] for number in cases}
     documents = {number: document for number, (document, _) in cases.items()}
     parts = [judged]
@@ -201,7 +202,7 @@ def _simulated(
 
 
 def _with_restored(touched: DataFrame, documents: Mapping[int, WorldDocument]) -> DataFrame:
-    """Hold what the worlds say was restored, as a plan does by the table of removed items."""
+    """Hold restored addresses, as a plan does by the table of removed items."""
     rows = [
         (number, canonical(address, document.namespace), until)
         for number, document in documents.items()
@@ -216,7 +217,7 @@ def _with_restored(touched: DataFrame, documents: Mapping[int, WorldDocument]) -
 
 
 def _decisions(judged: DataFrame, worlds: Mapping[int, World]) -> DataFrame:
-    """Decide on every address that a rule touches, each world at its own time."""
+    """Decide on every address that a rule matches, each world at its own time."""
     times = [(number, to_micros(world.now)) for number, world in worlds.items()]
     clocks = judged.sparkSession.createDataFrame(times, "world int, now long")
     return decisions_at(judged.join(f.broadcast(clocks), "world"), f.col("now"))
@@ -225,7 +226,7 @@ def _decisions(judged: DataFrame, worlds: Mapping[int, World]) -> DataFrame:
 def _garbage(
     documents: Mapping[int, WorldDocument], worlds: Mapping[int, World], ranges: DataFrame
 ) -> DataFrame:
-    """Subtract what is referenced from what each world's store lists; here every object is a data object."""
+    """Subtract what is referenced from what each world lists; here every object is a data object."""
     rows = [
         (number, address, found.size, found.last_modified, document.grace // _MICROSECOND)
         for number, document in documents.items()
@@ -241,7 +242,7 @@ def _garbage(
 
 
 def _listed(document: WorldDocument) -> Iterator[tuple[str, WrittenObject]]:
-    """Give what a listing of the namespace has; what lies outside is in no listing."""
+    """Return what a listing of the namespace has; objects outside are in no listing."""
     for written, found in document.objects.items():
         address = canonical(written, document.namespace)
         if is_inside(address):
@@ -249,7 +250,7 @@ def _listed(document: WorldDocument) -> Iterator[tuple[str, WrittenObject]]:
 
 
 def _missing(document: WorldDocument) -> list[str] | None:
-    """Name what is referenced and not listed."""
+    """Return referenced addresses that are not listed."""
     if CollectorName.UNCOMMITTED not in document.collect:
         return None
     held = [*(commit.entries for commit in document.commits), *document.staged.values()]

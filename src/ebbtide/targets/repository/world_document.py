@@ -1,6 +1,7 @@
-"""The world document: the public JSON form of a small repository, checked before anything runs on it.
+"""
+The world document: the public JSON form of a small repository.
 
-The fields of a written world, one by one: each is what it must be, or an error says where it is not.
+Every field is checked before anything runs, and an error names the field.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ FIELDS = (
     "restored",
 )
 NAMESPACE = "s3://simulated-namespace"
-"""Where a world lies that does not say it: whatever it names by another URL lies outside."""
+"""The namespace of a world that does not give one: addresses with another URL are outside of it."""
 _GRACE_HOURS = 24
 
 
 @dataclass(frozen=True)
 class WrittenEntry:
-    """A key's content in a written world."""
+    """The entry of a key in a written world."""
 
     address: str
     created: datetime
@@ -59,7 +60,7 @@ class WrittenCommit:
 
 @dataclass(frozen=True)
 class WrittenObject:
-    """What the store says of an object, whether anything refers to it or not."""
+    """What the store lists of an object, whether anything refers to it or not."""
 
     last_modified: datetime
     size: int
@@ -79,17 +80,17 @@ class WorldDocument:
     objects: Mapping[str, WrittenObject] = field(default_factory=lambda: MappingProxyType({}))
     """What the store lists, by address."""
     grace: timedelta = timedelta(hours=_GRACE_HOURS)
-    """For how long an object that nothing refers to may still be on its way into a commit."""
+    """For how long an object without references may still belong to an upload under way."""
     collect: tuple[CollectorName, ...] = (CollectorName.LIFECYCLE,)
-    """Who judges the world, in the order in which they are asked."""
+    """The collectors, in their order."""
     namespace: str = NAMESPACE
-    """What lies outside is never deleted, as in a real repository."""
+    """Objects outside of it are never deleted, as in a real repository."""
     restored: Mapping[str, datetime] = field(default_factory=lambda: MappingProxyType({}))
-    """What was restored from the recycle bin, by address, and until when it is held."""
+    """Restored addresses, and until when each is held."""
 
 
 def world_document(data: Any) -> WorldDocument:
-    """Check plain data, as JSON gives it, and make a world of it."""
+    """Return the world that plain data, as JSON gives it, describes; WorldError if it is invalid."""
     world = expect_table("the world", data)
     for name in world:
         if name not in FIELDS:
@@ -154,7 +155,7 @@ def _refs(what: str, data: Any, known: set[str]) -> dict[str, str]:
     for name, commit in refs.items():
         if commit not in known:
             raise WorldError(
-                f"{what}: {name!r} points at {commit!r}, which is no commit of this world",
+                f"{what}: {name!r} points at {commit!r}, which is not a commit of this world",
                 fix="correct the name, or add the commit",
             )
     return {str(name): str(commit) for name, commit in refs.items()}
@@ -230,14 +231,14 @@ def _run(index: int, data: Any) -> PolicyRun:
 
 
 def expect_table(where: str, data: Any) -> dict[str, Any]:
-    """Expect a table."""
+    """Return a table; WorldError if it is something else."""
     if not isinstance(data, dict):
         raise WorldError(f"{where} is not a table", fix="write {...}")
     return data
 
 
 def expect_row(where: str, data: Any, fields: tuple[str, ...]) -> dict[str, Any]:
-    """Expect a table that has no other fields than these."""
+    """Return a table without other fields than these."""
     found = expect_table(where, data)
     for name in found:
         if name not in fields:
@@ -246,14 +247,14 @@ def expect_row(where: str, data: Any, fields: tuple[str, ...]) -> dict[str, Any]
 
 
 def expect_rows(where: str, data: Any) -> list[Any]:
-    """Expect a list."""
+    """Return a list."""
     if not isinstance(data, list):
         raise WorldError(f"{where} is not a list", fix="write [...]")
     return data
 
 
 def expect_moment(where: str, value: Any) -> datetime:
-    """Expect a time."""
+    """Return a time."""
     if not isinstance(value, str):
         raise WorldError(f"{where} is {value!r}", fix="write a time such as 1998-01-20T00:00:00Z")
     try:
@@ -263,14 +264,14 @@ def expect_moment(where: str, value: Any) -> datetime:
 
 
 def expect_size(where: str, value: Any) -> int:
-    """Expect a number of bytes."""
+    """Return a number of bytes."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise WorldError(f"{where}: size is {value!r}", fix="write a whole number of bytes")
     return value
 
 
 def expect_hours(where: str, value: Any) -> timedelta:
-    """Expect a number of hours, whole or not."""
+    """Return a number of hours, which may be a fraction."""
     try:
         if not isinstance(value, bool) and isinstance(value, int | float) and value >= 0:
             return timedelta(hours=value)
@@ -280,7 +281,7 @@ def expect_hours(where: str, value: Any) -> timedelta:
 
 
 def expect_collectors(where: str, data: Any) -> tuple[CollectorName, ...]:
-    """Expect names of collectors, each once; they come in the order in which they are asked."""
+    """Return collectors, each named once, in their order."""
     names = [str(collector) for collector in CollectorName]
     found = expect_rows(where, data)
     for name in found:
