@@ -27,6 +27,7 @@ from tests.sabotages_of_answers import SABOTAGES as OF_ANSWERS
 from tests.sabotages_of_bins import SABOTAGES as OF_BINS
 from tests.sabotages_of_clocks import SABOTAGES as OF_CLOCKS
 from tests.sabotages_of_counted_tables import SABOTAGES as OF_COUNTED_TABLES
+from tests.sabotages_of_databases import SABOTAGES as OF_DATABASES
 from tests.sabotages_of_identity import SABOTAGES as OF_IDENTITY
 from tests.sabotages_of_image_purges import SABOTAGES as OF_IMAGE_PURGES
 from tests.sabotages_of_lakes import SABOTAGES as OF_LAKES
@@ -92,7 +93,7 @@ class Sabotage:
 
 SABOTAGES = (
     *(Sabotage(*one) for one in (*OF_USABILITY, *OF_CLOCKS, *OF_REMOVED_ITEMS)),
-    *(Sabotage(*one) for one in (*OF_RESTORED_STATE, *OF_S3_RULES)),
+    *(Sabotage(*one) for one in (*OF_RESTORED_STATE, *OF_S3_RULES, *OF_DATABASES)),
     Sabotage(
         "forget staging", "targets/repository/world.py", "for staged in world.staged:", "for staged in ():"
     ),

@@ -34,6 +34,16 @@ def test_the_old_runs_are_listed_and_their_plans_shown(old):
     assert 6 == shown.count("raw/")
 
 
+def test_the_upgrade_of_the_databases_is_told_once(old):
+    """The first command upgrades the ledger and says so on standard error; its output is not changed."""
+    first_out, first_err = old("runs", now=SOON)[:2]
+    second_out, second_err = old("runs", now=SOON)[:2]
+
+    assert "the ledger was upgraded from schema ledger_2 to" in first_err
+    assert "upgraded" not in second_err
+    assert first_out == second_out
+
+
 def test_an_old_bin_is_read_and_restored(old):
     """What the earlier version set aside is found by key, restored, and readable again."""
     gone = old("lake", "cat", "sales", "raw/2.csv", code=2, now=SOON)[1]

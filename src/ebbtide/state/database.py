@@ -53,69 +53,8 @@ _kind = Table(
     Column("rehearsal", Boolean, nullable=False),
 )
 
-
-def check_kind(connection: Connection, *, rehearsal: bool) -> None:
-    """
-    Stop if a database belongs to a root of the other kind; mark a new database of a rehearsal.
-
-    A database with tables and without a kind is a real one.
-    """
-    found = _found(connection, rehearsal=rehearsal)
-    if found is not rehearsal:
-        names = {True: "a rehearsal", False: "a real root"}
-        raise SafetyStop(
-            f"the database belongs to {names[found]}, and this is {names[rehearsal]}",
-            why="a rehearsal must never change real data, and its results must not be taken for real ones",
-            fix="use the root that the database was made for, or another database",
-        )
-
-
-def _found(connection: Connection, *, rehearsal: bool) -> bool:
-    """Return the kind of a database; record the kind of a new one."""
-    tables = inspect(connection).get_table_names()
-    if _kind.name in tables:
-        return bool(connection.execute(select(_kind.c.rehearsal)).scalar())
-    if tables or not rehearsal:
-        return False
-    _metadata.create_all(connection)
-    statement = (postgres_insert if connection.dialect.name == "postgresql" else sqlite_insert)(_kind)
-    connection.execute(statement.values(id=1, rehearsal=True).on_conflict_do_nothing())
-    return True
-
-
-def check_local_database(url: str) -> None:
-    """Stop unless a database is a file, or a server on this machine."""
-    try:
-        parsed = make_url(url)
-    except ArgumentError:
-        return  # Opening it raises an error that says what is wrong.
-    if parsed.get_backend_name() == "sqlite":
-        return
-    if _parameter(parsed, "service", "PGSERVICE"):
-        raise SafetyStop(
-            "the database is named by a PostgreSQL service",
-            why="a service may stand for any host, and this is a rehearsal, which reaches only this machine",
-            fix="unset PGSERVICE, and write a loopback address into the URL of the database",
-        )
-    # libpq connects to the address if there is one, and reads it from the environment by itself.
-    named = [parsed.host] if parsed.host else _parameter(parsed, "host", "PGHOST")
-    for text in (*named, *_parameter(parsed, "host", ""), *_parameter(parsed, "hostaddr", "PGHOSTADDR")):
-        for host in text.split(","):
-            if not host.startswith("/"):  # A socket is on this machine.
-                check_loopback(host, f"the database at {host or 'an unnamed host'}")
-
-
-def _parameter(parsed: URL, name: str, variable: str) -> list[str]:
-    """Return the values of a connection parameter as libpq finds it: in the URL, else in the environment."""
-    value = parsed.query.get(name, ())
-    given = [value] if isinstance(value, str) else list(value)
-    found = os.environ.get(variable)
-    return given or ([found] if found else [])
-
-
 NAME = Text().with_variant(POSTGRES_TEXT(collation="C"), "postgresql")
 """Text ordered by its bytes, as SQLite, Arrow and Python order it; a locale would order it differently."""
-
 _BUSY_SECONDS = 60
 """How long a SQLite writer waits for another one."""
 _CONNECT_SECONDS = 5
@@ -124,7 +63,6 @@ _CONFLICTS = {"40001", "40P01"}
 """PostgreSQL's states for a serialization failure and a deadlock."""
 _ATTEMPTS = 5
 _PAUSE_SECONDS = 0.05
-
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
 
@@ -327,3 +265,62 @@ def _begin_sqlite(connection: Connection) -> None:
     # IMMEDIATE takes the write lock now: a deferred writer could read first, then find that another
     # one wrote in between, and fail half-way.
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def check_kind(connection: Connection, *, rehearsal: bool) -> None:
+    """
+    Stop if a database belongs to a root of the other kind; mark a new database of a rehearsal.
+
+    A database with tables and without a kind is a real one.
+    """
+    found = _found(connection, rehearsal=rehearsal)
+    if found is not rehearsal:
+        names = {True: "a rehearsal", False: "a real root"}
+        raise SafetyStop(
+            f"the database belongs to {names[found]}, and this is {names[rehearsal]}",
+            why="a rehearsal must never change real data, and its results must not be taken for real ones",
+            fix="use the root that the database was made for, or another database",
+        )
+
+
+def _found(connection: Connection, *, rehearsal: bool) -> bool:
+    """Return the kind of a database; record the kind of a new one."""
+    tables = inspect(connection).get_table_names()
+    if _kind.name in tables:
+        return bool(connection.execute(select(_kind.c.rehearsal)).scalar())
+    if tables or not rehearsal:
+        return False
+    _metadata.create_all(connection)
+    row = new_rows(connection, _kind).values(id=1, rehearsal=True)
+    connection.execute(row.on_conflict_do_nothing())
+    return True
+
+
+def check_local_database(url: str) -> None:
+    """Stop unless a database is a file, or a server on this machine."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        return  # Opening it raises an error that says what is wrong.
+    if parsed.get_backend_name() == "sqlite":
+        return
+    if _parameter(parsed, "service", "PGSERVICE"):
+        raise SafetyStop(
+            "the database is named by a PostgreSQL service",
+            why="a service may stand for any host, and this is a rehearsal, which reaches only this machine",
+            fix="unset PGSERVICE, and write a loopback address into the URL of the database",
+        )
+    # libpq connects to the address if there is one, and reads it from the environment by itself.
+    named = [parsed.host] if parsed.host else _parameter(parsed, "host", "PGHOST")
+    for text in (*named, *_parameter(parsed, "host", ""), *_parameter(parsed, "hostaddr", "PGHOSTADDR")):
+        for host in text.split(","):
+            if not host.startswith("/"):  # A socket is on this machine.
+                check_loopback(host, f"the database at {host or 'an unnamed host'}")
+
+
+def _parameter(parsed: URL, name: str, variable: str) -> list[str]:
+    """Return the values of a connection parameter as libpq finds it: in the URL, else in the environment."""
+    value = parsed.query.get(name, ())
+    given = [value] if isinstance(value, str) else list(value)
+    found = os.environ.get(variable)
+    return given or ([found] if found else [])

@@ -28,6 +28,8 @@ from ebbtide.targets.lake.catalog.reclaim_batches import ReclaimTarget
 _UNLIMITED = 1e9
 _S3_RATE = 3500.0
 
+MOST_NAMED = 100
+
 
 class Remover(Protocol):
     """Removes objects; it may be asked for the same object again, by the same or another reaper."""
@@ -64,9 +66,6 @@ class StoreRemover:
 
     def _rate(self, store: Store) -> float:
         return self.rate_per_prefix or (_S3_RATE if store.spec.url.startswith("s3") else _UNLIMITED)
-
-
-MOST_NAMED = 100
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ from ebbtide.targets.lake.catalog.ownership import Ownership
 from ebbtide.targets.lake.catalog.reclaim_queue import DropReason
 from ebbtide.targets.lake.catalog.refs import WriteTransaction, add_branch, check_name_free
 
+_branches, _tags = schema.branches, schema.tags
+
 
 class TracedChanges(Ownership):
     """Transactions that leave a trace in the namespace, so that their loss is noticed."""
@@ -45,9 +47,6 @@ class TracedChanges(Ownership):
                 f"{repo!r} was changed all the same; only the trace is missing that would show a loss of the"
                 " change in a restored catalog, until the next plan"
             ) from failed
-
-
-_branches, _tags = schema.branches, schema.tags
 
 
 class Branches(TracedChanges):

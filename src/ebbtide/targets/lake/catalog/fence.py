@@ -25,6 +25,8 @@ from ebbtide.targets.lake.catalog.refs import WriteTransaction
 
 _fences = schema.gates
 
+_DANGLING = "a new reference to one of them could end up without its object"
+
 
 @dataclass(frozen=True)
 class Fence:
@@ -54,9 +56,6 @@ def _remove_fence(connection: Connection, repo: Repository, holder: str) -> None
     """Open the fence if this holder closed it."""
     mine = (_fences.c.repo_uid == repo.uid, _fences.c.holder == holder)
     connection.execute(delete(_fences).where(*mine))
-
-
-_DANGLING = "a new reference to one of them could end up without its object"
 
 
 def busy(repo: str, fence: Fence, why: str = _DANGLING) -> Busy:

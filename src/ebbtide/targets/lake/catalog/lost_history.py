@@ -49,6 +49,15 @@ _notes = schema.metaranges
 IMPORT_LIFE = timedelta(days=1)
 """How long an import counts as under way; the grace period protects its objects as long."""
 
+RECORD = f"{METADATA}ebbtide-history.json"
+"""What the last plan has read of the repository's history, and the mark of the last plan or tag."""
+FORMAT = 1
+MOST_NAMED = 20
+_MOST_MARKS = 1_000
+"""How many marks a catalog keeps; the namespace has the last one, or one shortly before it."""
+_AT_ONCE = 16
+_FILE = re.compile(r"([0-9a-f]{64})\.parquet", re.ASCII)
+
 
 class Provenance(StrEnum):
     """Why a metarange may have no commit."""
@@ -97,16 +106,6 @@ def mark_separated(connection: Connection, repo_uid: str) -> None:
     """Record that no unknown metarange is among the ranges; new metaranges have their own folder."""
     if not is_separated(connection, repo_uid):
         connection.execute(insert(schema.separated).values(repo_uid=repo_uid))
-
-
-RECORD = f"{METADATA}ebbtide-history.json"
-"""What the last plan has read of the repository's history, and the mark of the last plan or tag."""
-FORMAT = 1
-MOST_NAMED = 20
-_MOST_MARKS = 1_000
-"""How many marks a catalog keeps; the namespace has the last one, or one shortly before it."""
-_AT_ONCE = 16
-_FILE = re.compile(r"([0-9a-f]{64})\.parquet", re.ASCII)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ CHANGES = pa.schema(
 )
 """A change sets a key to an entry, or removes it (tombstone); unique keys, sorted."""
 
+RANGE_KEYS = 10_000
+
 
 class Cursor:
     """A position in a stream of segments. A range is decoded only when its rows are needed."""
@@ -140,9 +142,6 @@ def _merged(base: Table, changes: Table) -> Table:
     kept = base.filter(pc.invert(is_in(base, changes)))
     new = live(changes)
     return pa.concat_tables([kept, new]).sort_by("key") if new.num_rows else kept
-
-
-RANGE_KEYS = 10_000
 
 
 class RangeWriter:

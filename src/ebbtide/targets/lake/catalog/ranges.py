@@ -47,6 +47,9 @@ RANGES = pa.schema(
 METARANGES = f"{METADATA}metaranges"
 """Metaranges of commits, in their own folder, so that a listing finds every commit ever made."""
 
+_METARANGES = 64
+_RANGES = 4
+
 
 def metadata_key(folder: str, content_id: str) -> str:
     """Return the key of a range or metarange."""
@@ -182,10 +185,6 @@ def _decoded(
         raise MetadataError(f"{key} is not a Parquet file of this kind", why=str(broken)) from broken
     wanted = [schema.field(name) for name in (columns or schema.names)]
     return table.select([field.name for field in wanted]).cast(pa.schema(wanted))
-
-
-_METARANGES = 64
-_RANGES = 4
 
 
 class CommittedContent:

@@ -56,6 +56,8 @@ _Item = TypeVar("_Item")
 ABOUT = 500
 """How many addresses one statement has; both databases limit the number of values."""
 
+_staged, _tokens, _shared, _imports = schema.staging, schema.tokens, schema.shared, schema.imports
+
 
 class DropReason(StrEnum):
     """The operation that dropped the reference."""
@@ -331,9 +333,6 @@ def _to_reclaimable(row: Row[Any]) -> Reclaimable:
         row.problem,
         from_micros(row.gone) if row.gone else None,
     )
-
-
-_staged, _tokens, _shared, _imports = schema.staging, schema.tokens, schema.shared, schema.imports
 
 
 class Imported(NamedTuple):

@@ -24,65 +24,20 @@ from ebbtide.targets.repository.model import Commit, DeletedRepository
 
 _deleted = schema.retired
 
-
-def add_deleted(connection: Connection, repo: Repository, now: datetime) -> DeletedRepository:
-    """Record a deleted repository, in the transaction that deletes it."""
-    gone = DeletedRepository(repo.name, repo.uid, repo.namespace, now)
-    row = {"uid": gone.uid, "name": gone.name, "namespace": gone.namespace, "deleted": to_micros(now)}
-    connection.execute(insert(_deleted).values(row))
-    return gone
-
-
-def deleted_repositories(connection: Connection) -> list[DeletedRepository]:
-    """Return all deleted repositories, by the time of their deletion."""
-    rows = connection.execute(select(_deleted).order_by(_deleted.c.deleted, _deleted.c.uid))
-    return [_to_deleted(row) for row in rows]
-
-
-def last_deleted(connection: Connection, name: str) -> DeletedRepository | None:
-    """Return the last deleted repository of this name, if there is one."""
-    named = select(_deleted).where(_deleted.c.name == name)
-    row = connection.execute(
-        named.order_by(_deleted.c.deleted.desc(), _deleted.c.uid.desc()).limit(1)
-    ).first()
-    return None if row is None else _to_deleted(row)
-
-
-def find_deleted(connection: Connection, uid: str) -> DeletedRepository:
-    """Return a deleted repository by its uid."""
-    row = connection.execute(select(_deleted).where(_deleted.c.uid == uid)).first()
-    if row is None:
-        raise no_deleted_repository(uid)
-    return _to_deleted(row)
-
-
-def forget_deleted(connection: Connection, uid: str) -> None:
-    """Remove the row of a deleted repository."""
-    if connection.execute(delete(_deleted).where(_deleted.c.uid == uid)).rowcount == 0:
-        raise no_deleted_repository(uid)
-
-
-def no_deleted_repository(name_or_uid: str) -> NotFound:
-    """Return the error for an unknown deleted repository."""
-    return NotFound(
-        f"there is no deleted repository {name_or_uid!r}",
-        why="it was never deleted, or its objects are collected already",
-        fix="see 'ebb lake list --deleted'",
-    )
-
-
-def how_to_collect(name: str) -> str:
-    """Return the commands that collect a deleted repository."""
-    return f"'ebb plan lake:{name} --deleted' and 'ebb apply'"
-
-
-def _to_deleted(row: Row[Any]) -> DeletedRepository:
-    """Turn a row into a DeletedRepository."""
-    return DeletedRepository(row.name, row.uid, row.namespace, from_micros(row.deleted))
-
-
 _ANCESTOR = re.compile(r"(.+)~(\d{0,9})", re.ASCII | re.DOTALL)
 _COMMIT_PREFIX = re.compile(r"[0-9a-f]{4,64}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class WriteTransaction:
+    """A write transaction on one repository, whose row it holds locked."""
+
+    connection: Connection
+    repository: Repository
+    sequence: int
+    """The number of this change; rows that it stages carry it."""
+    at: datetime
+    """When it began; dropped addresses wait in the reclaim queue from then on."""
 
 
 @dataclass(frozen=True)
@@ -338,13 +293,57 @@ def check_name_free(writing: WriteTransaction, name: str) -> None:
             )
 
 
-@dataclass(frozen=True)
-class WriteTransaction:
-    """A write transaction on one repository, whose row it holds locked."""
+def add_deleted(connection: Connection, repo: Repository, now: datetime) -> DeletedRepository:
+    """Record a deleted repository, in the transaction that deletes it."""
+    gone = DeletedRepository(repo.name, repo.uid, repo.namespace, now)
+    row = {"uid": gone.uid, "name": gone.name, "namespace": gone.namespace, "deleted": to_micros(now)}
+    connection.execute(insert(_deleted).values(row))
+    return gone
 
-    connection: Connection
-    repository: Repository
-    sequence: int
-    """The number of this change; rows that it stages carry it."""
-    at: datetime
-    """When it began; dropped addresses wait in the reclaim queue from then on."""
+
+def deleted_repositories(connection: Connection) -> list[DeletedRepository]:
+    """Return all deleted repositories, by the time of their deletion."""
+    rows = connection.execute(select(_deleted).order_by(_deleted.c.deleted, _deleted.c.uid))
+    return [_to_deleted(row) for row in rows]
+
+
+def last_deleted(connection: Connection, name: str) -> DeletedRepository | None:
+    """Return the last deleted repository of this name, if there is one."""
+    named = select(_deleted).where(_deleted.c.name == name)
+    row = connection.execute(
+        named.order_by(_deleted.c.deleted.desc(), _deleted.c.uid.desc()).limit(1)
+    ).first()
+    return None if row is None else _to_deleted(row)
+
+
+def find_deleted(connection: Connection, uid: str) -> DeletedRepository:
+    """Return a deleted repository by its uid."""
+    row = connection.execute(select(_deleted).where(_deleted.c.uid == uid)).first()
+    if row is None:
+        raise no_deleted_repository(uid)
+    return _to_deleted(row)
+
+
+def forget_deleted(connection: Connection, uid: str) -> None:
+    """Remove the row of a deleted repository."""
+    if connection.execute(delete(_deleted).where(_deleted.c.uid == uid)).rowcount == 0:
+        raise no_deleted_repository(uid)
+
+
+def no_deleted_repository(name_or_uid: str) -> NotFound:
+    """Return the error for an unknown deleted repository."""
+    return NotFound(
+        f"there is no deleted repository {name_or_uid!r}",
+        why="it was never deleted, or its objects are collected already",
+        fix="see 'ebb lake list --deleted'",
+    )
+
+
+def how_to_collect(name: str) -> str:
+    """Return the commands that collect a deleted repository."""
+    return f"'ebb plan lake:{name} --deleted' and 'ebb apply'"
+
+
+def _to_deleted(row: Row[Any]) -> DeletedRepository:
+    """Turn a row into a DeletedRepository."""
+    return DeletedRepository(row.name, row.uid, row.namespace, from_micros(row.deleted))

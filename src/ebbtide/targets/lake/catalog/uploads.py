@@ -39,6 +39,10 @@ OPEN_UPLOADS = pa.schema(
 
 _tokens = schema.tokens
 
+_BATCH_OBJECTS = 2_000
+_BATCH_BYTES = 64 * 2**20
+_WRITERS = 16
+
 
 def issue_token(
     writing: WriteTransaction, branch: Branch, key: str, address: str, now: datetime, life: timedelta
@@ -143,11 +147,6 @@ def read_open_uploads(connection: Connection, repo_uid: str, now: datetime) -> I
         for rows in result.partitions():
             columns = zip(zip(*rows, strict=True), OPEN_UPLOADS, strict=True)
             yield pa.table([pa.array(v, type=f.type) for v, f in columns], schema=OPEN_UPLOADS)
-
-
-_BATCH_OBJECTS = 2_000
-_BATCH_BYTES = 64 * 2**20
-_WRITERS = 16
 
 
 class Uploads(FencedCatalog):

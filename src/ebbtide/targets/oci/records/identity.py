@@ -33,6 +33,11 @@ from ebbtide.targets.oci.records.tables import (
 
 _EVENT = ("action", "repository", "tag", "digest", "at")
 
+_COMMANDS = {
+    "roles": "role grant' and 'ebb image role revoke",
+    "policies": "policy show' and 'ebb image policy load",
+}
+
 
 def has_records(connection: Connection, uids: Sequence[str]) -> list[str]:
     """Return the uids that have records, the one with the newest scan first."""
@@ -113,12 +118,6 @@ def _check_alike(connection: Connection, names: Mapping[str, str]) -> None:
                 fix=f"make them alike under each of these names with 'ebb image {_COMMANDS[what]}'",
                 details=[f"{names[uid]}: {side}" for uid, side in told.items()],
             )
-
-
-_COMMANDS = {
-    "roles": "role grant' and 'ebb image role revoke",
-    "policies": "policy show' and 'ebb image policy load",
-}
 
 
 def _roles(connection: Connection, uid: str) -> str:

@@ -34,6 +34,16 @@ from ebbtide.targets.oci.records.tables import marks
 Operation = Callable[[Mark, Policies, datetime], Mark]
 """Takes a mark (empty if there was none), the registry's policies and the time; returns the new mark."""
 
+KEY = ("uid", "repository", "tag", "manifest")
+_AT_ONCE = 1000
+_MANY = "several images"
+Edit = Callable[[Mark | None], Mark | None]
+Edits = Iterable[tuple[Target, Edit]]
+Key = tuple[str, str, str]
+Seen = Mapping[Key, Assigned]
+"""Values that a scan copied to tags and manifests without marks."""
+_NOTHING: Seen = MappingProxyType({})
+
 
 def assigning(name: str, until: datetime | None = None) -> Operation:
     """Assign a policy: its current values, and a date that is given or counted from now."""
@@ -208,9 +218,6 @@ def _pin(mark: Mark) -> str:
     return "pinned for ever" if date == NEVER else f"pinned until {format_second(date)}"
 
 
-KEY = ("uid", "repository", "tag", "manifest")
-
-
 def mark_row(uid: str, mark: Mark) -> dict[str, Any]:
     """Return the row of a mark."""
     state = mark.quarantine
@@ -261,17 +268,6 @@ def _assigned(row: Mapping[Any, Any]) -> Assigned:
 
 def _micros(at: Any) -> int | None:
     return None if at is None else to_micros(at)
-
-
-_AT_ONCE = 1000
-_MANY = "several images"
-
-Edit = Callable[[Mark | None], Mark | None]
-Edits = Iterable[tuple[Target, Edit]]
-Key = tuple[str, str, str]
-Seen = Mapping[Key, Assigned]
-"""Values that a scan copied to tags and manifests without marks."""
-_NOTHING: Seen = MappingProxyType({})
 
 
 class MarkRecords(RecordsBase):

@@ -34,6 +34,9 @@ UNMATCHED = "unmatched"
 _SYSTEM = {same_name(policy.name) for policy in SYSTEM_POLICIES}
 _GIVEN = {same_name(policy.name): policy for policy in GIVEN_POLICIES}
 
+DOCUMENT = "all policies"
+"""The subject of a refused change to the whole document."""
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -153,10 +156,6 @@ def _not_system(policy: Policy, done: str) -> None:
             why="it is a system policy, which every registry needs",
             fix="change its values instead",
         )
-
-
-DOCUMENT = "all policies"
-"""The subject of a refused change to the whole document."""
 
 
 @dataclass(frozen=True)

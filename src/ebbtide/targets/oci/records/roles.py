@@ -28,6 +28,8 @@ from ebbtide.targets.oci.records.base import (
 from ebbtide.targets.oci.records.model import EVERYWHERE, Grant, LogKind, Role
 from ebbtide.targets.oci.records.tables import adoptions, roles
 
+_KINDS = {Role.POLICY_WRITER: LogKind.POLICY, Role.IMAGE_WRITER: LogKind.IMAGE}
+
 
 class RoleRecords(RecordsBase):
     """The roles in all registries."""
@@ -120,9 +122,6 @@ def _words(granted: list[Holder], entry: AuditEntry) -> Iterator[tuple[str, str]
     for _, member, role in granted:
         own = member == entry.by and member != entry.subject
         yield member, f"grant {role} (with the first grant)" if own else entry.what
-
-
-_KINDS = {Role.POLICY_WRITER: LogKind.POLICY, Role.IMAGE_WRITER: LogKind.IMAGE}
 
 
 def _theirs(held: list[Holder], uid: str, member: str) -> list[Role]:

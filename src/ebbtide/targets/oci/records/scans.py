@@ -20,6 +20,9 @@ from ebbtide.targets.oci.running_source import source_kind
 
 _AT_ONCE = 1000
 
+SUBJECT = "running images"
+"""What the log calls the source."""
+
 
 class EventRecords(RecordsBase):
     """The notifications and the last scans of all registries."""
@@ -117,10 +120,6 @@ class CreationRecords(RecordsBase):
         ]
         with self._changing(uid) as connection:
             upsert(connection, creation_dates, rows, ("uid", "digest"))
-
-
-SUBJECT = "running images"
-"""What the log calls the source."""
 
 
 @dataclass(frozen=True)
