@@ -37,8 +37,8 @@ from ebbtide.engine.layout import run_folder
 from ebbtide.engine.plan import PlanOptions, plan
 from ebbtide.engine.spark.session import SparkOptions, spark_session
 from ebbtide.state.runs import Ledger
-from ebbtide.targets.oci.base import Ability, Capabilities
-from ebbtide.targets.oci.inventory.scanning import Scanned
+from ebbtide.targets.oci.client.registry import Ability, Capabilities
+from ebbtide.targets.oci.inventory.scan import CompletedScan
 from ebbtide.targets.oci.inventory.snapshots import TAGS_FOLDER, Snapshot
 from ebbtide.targets.oci.model import Image, Quarantine, QuarantineState, Tag
 from ebbtide.targets.oci.oracle import judge
@@ -93,7 +93,7 @@ def plan_all(spark: SparkSession, root: Path, manifests: int) -> tuple[Manifest,
     tags = ds.dataset(root / TAGS_FOLDER, format="parquet").count_rows()
     scanned = dict.fromkeys((f"team{number}/app" for number in range(REPOSITORIES)), NOW)
     snapshot = Snapshot(spark, root, scanned, manifests, tags)
-    look = Scanned(snapshot, root, NOW, REPOSITORIES, tags, manifests, read=0, gone=0)
+    look = CompletedScan(snapshot, root, NOW, REPOSITORIES, tags, manifests, read=0, gone=0)
 
     def noted(step: str) -> None:
         steps[step] = round(time.monotonic() - began, 1)

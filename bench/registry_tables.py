@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ebbtide.core.instant import to_micros
-from ebbtide.targets.oci.model import Reference, Running
+from ebbtide.targets.oci.model import RunningImages, RunningReference
 from ebbtide.targets.oci.policies.document import read_policies
 from ebbtide.targets.oci.policies.policy import Policies
 from ebbtide.targets.oci.tables import IMAGES, TAGS
@@ -47,10 +47,12 @@ def policies() -> Policies:
     )
 
 
-def running(manifests: int) -> Running:
+def running(manifests: int) -> RunningImages:
     """Name fifty things that run: children of indexes, by their digest."""
     step = manifests // 50 // _TEN * _TEN
-    return Running(tuple(Reference(None, None, f"sha256:{n * step + 1:064x}") for n in range(50)))
+    return RunningImages(
+        tuple(RunningReference(None, None, f"sha256:{n * step + 1:064x}") for n in range(50))
+    )
 
 
 def write_registry(spark: SparkSession, folder: Path, manifests: int) -> None:

@@ -47,14 +47,14 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "policies are assigned before a registry is adopted",
-        "targets/oci/inventory/dater.py",
+        "targets/oci/inventory/timestamps.py",
         "        return self.adopted is None or repository in self.adopted\n",
         "        return True\n",
         ("tests/unit/registry_inventory/test_clocks.py",),
     ),
     (
         "unmatched keep is ignored",
-        "targets/oci/terms.py",
+        "targets/oci/oracle.py",
         "        return replace(kept, doubt=UNMATCHED, unmatched=True)\n",
         "        return kept\n",
         UNMATCHED,
@@ -68,14 +68,14 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "ties in keep_newest are broken at random",
-        "targets/oci/holding.py",
+        "targets/oci/oracle_graph.py",
         "        return later + len(dates) - bisect_right(dates, one.created)\n",
         "        return later + hash(one.node) % len(dates)\n",
         NEWEST,
     ),
     (
         "of tags without a creation date some go",
-        "targets/oci/evaluation/newest.py",
+        "targets/oci/evaluation/holds.py",
         '"newer": f.col("later") + f.when(no_date, 0).otherwise(f.rank().over(by_date) - 1),',
         '"newer": f.col("later") + f.row_number().over(by_date) - 1,',
         ORACLE,

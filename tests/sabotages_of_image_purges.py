@@ -82,14 +82,14 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a rehearsal's registry goes through a proxy",
-        "targets/oci/client/server.py",
+        "targets/oci/client/distribution.py",
         "proxies=not (options.local_only or address.is_loopback),",
         "proxies=not address.is_loopback,",
         LEAVING,
     ),
     (
         "a rehearsal follows a registry to another host",
-        "targets/oci/client/wire.py",
+        "targets/oci/client/http.py",
         'event_hooks={"request": [_check_local] if options.local_only else []},',
         "event_hooks={},",
         LEAVING,

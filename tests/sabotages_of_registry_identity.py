@@ -64,14 +64,14 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "spellings of one registry differ",
-        "targets/oci/client/canonical.py",
+        "targets/oci/client/address.py",
         "    if name in _LOOPBACKS:\n",
         "    if False:\n",
         NAMES,
     ),
     (
         "the default port makes another registry",
-        "targets/oci/client/canonical.py",
+        "targets/oci/client/address.py",
         "if port in (None, default) else",
         "if port is None else",
         NAMES,

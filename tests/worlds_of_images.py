@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ebbtide.core.instant import parse_instant
-from ebbtide.targets.oci.lines import check_images, read_image
 from ebbtide.targets.oci.oracle import judge
 from ebbtide.targets.oci.policies.document import read_policies
 from ebbtide.targets.oci.running import running_of
+from ebbtide.targets.oci.simulated_images import check_images, read_image
 from ebbtide.targets.oci.tables import IMAGES, TAGS
 
 

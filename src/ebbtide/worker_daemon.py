@@ -11,8 +11,8 @@ import pyarrow.parquet
 from pyspark.daemon import manager
 
 import ebbtide.engine.actor
-import ebbtide.targets.oci.client.server
-import ebbtide.targets.oci.inventory.dating
+import ebbtide.targets.oci.client.distribution
+import ebbtide.targets.oci.inventory.spark_scan
 import ebbtide.targets.repository.increments
 import ebbtide.targets.repository.lifecycle
 import ebbtide.targets.repository.live_objects
@@ -31,8 +31,8 @@ PRELOADED = (
     ebbtide.targets.repository.outputs,
     ebbtide.targets.repository.lifecycle,
     ebbtide.targets.repository.increments,
-    ebbtide.targets.oci.client.server,
-    ebbtide.targets.oci.inventory.dating,
+    ebbtide.targets.oci.client.distribution,
+    ebbtide.targets.oci.inventory.spark_scan,
 )
 
 if __name__ == "__main__":

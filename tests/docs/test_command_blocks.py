@@ -16,7 +16,7 @@ from tests.services.registry import registry_server
 from tests.toy_target.installation import installed
 
 from ebbtide.cli.state import State
-from ebbtide.targets.oci.client.opening import open_registry
+from ebbtide.targets.oci.client.registry import open_registry
 
 ROOT = Path(__file__).parents[2]
 TUTORIAL = "docs/tutorial.md"

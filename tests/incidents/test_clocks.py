@@ -17,8 +17,8 @@ from ebbtide.core.instant import parse_instant
 from ebbtide.core.manifest import Manifest, Summary, Tally
 from ebbtide.engine.apply import ApplyOptions, check
 from ebbtide.engine.collector import Context
-from ebbtide.targets.oci.base import RegistrySpec
 from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.client.registry import RegistrySpec
 
 __all__ = ["ebb"]
 

@@ -10,9 +10,8 @@ from ebbtide.core.errors import NotFound, SafetyStop, StoreError
 from ebbtide.state.database import check_local_database
 from ebbtide.storage.network import LOCAL_ONLY, check_answers, quick_first_contact
 from ebbtide.storage.store import StoreSpec, open_store
-from ebbtide.targets.oci.base import RegistrySpec
-from ebbtide.targets.oci.client.opening import open_registry
-from ebbtide.targets.oci.names import digest_of
+from ebbtide.targets.oci.client.names import digest_of
+from ebbtide.targets.oci.client.registry import RegistrySpec, open_registry
 from ebbtide.targets.s3.embedded import reserved_ports
 
 FAR = "http://192.0.2.1"

@@ -24,7 +24,7 @@ from ebbtide.cli.state import State
 from ebbtide.core.errors import Busy
 from ebbtide.state.locks import target_lock
 from ebbtide.targets.oci.bin.entry import MARKER_REPOSITORY
-from ebbtide.targets.oci.client.opening import open_registry
+from ebbtide.targets.oci.client.registry import open_registry
 from ebbtide.targets.oci.kind import registry_shop
 from ebbtide.targets.oci.marker import read_marker
 

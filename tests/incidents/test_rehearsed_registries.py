@@ -9,12 +9,11 @@ import pytest
 from tests.services.image_kit import push_image
 
 from ebbtide.cli.main import run
-from ebbtide.targets.oci.base import Manifest
 from ebbtide.targets.oci.bin.entry import MARKER_REPOSITORY
-from ebbtide.targets.oci.client.opening import open_registry
-from ebbtide.targets.oci.documents import OCI_MANIFEST
+from ebbtide.targets.oci.client.manifest import OCI_MANIFEST
+from ebbtide.targets.oci.client.names import digest_of
+from ebbtide.targets.oci.client.registry import Manifest, open_registry
 from ebbtide.targets.oci.marker import PREFIX, TAG
-from ebbtide.targets.oci.names import digest_of
 
 KINDS = {"real": [], "rehearsal": ["--rehearsal"]}
 

@@ -11,7 +11,7 @@ from tests.services.image_kit import fresh_repository, push_image, push_index
 from tests.services.machine_clock import set_machine_clock
 
 from ebbtide.cli.main import run
-from ebbtide.targets.oci.client.opening import open_registry
+from ebbtide.targets.oci.client.registry import open_registry
 
 DOCUMENT = {
     "policies": [{"name": "Prod", "months": 6, "can_delete_prior": False}],

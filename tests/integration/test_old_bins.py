@@ -12,8 +12,8 @@ from tests.services.bin_kit import tags_of, whole
 from tests.services.ebb import Ebb
 
 from ebbtide.cli.state import State
-from ebbtide.targets.oci.base import RegistrySpec
 from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.client.registry import RegistrySpec
 
 BINS = Path(__file__).parents[1] / "fixtures" / "bins-0.1"
 FOLDER = "000001-63b435bb4c67"

@@ -13,12 +13,11 @@ from tests.services.image_kit import Pushed, manifest_of, push_image
 from tests.services.registry import RegistryServer, registry_server, skopeo
 
 from ebbtide.core.errors import MetadataError, NotFound, Unsupported
-from ebbtide.targets.oci.base import Registry, RegistrySpec
 from ebbtide.targets.oci.bin.contents import discard, discard_each, entries, read_entry
 from ebbtide.targets.oci.bin.moves import restore, set_aside
-from ebbtide.targets.oci.client.opening import open_registry
-from ebbtide.targets.oci.documents import OCI_MANIFEST
-from ebbtide.targets.oci.names import digest_of
+from ebbtide.targets.oci.client.manifest import OCI_MANIFEST
+from ebbtide.targets.oci.client.names import digest_of
+from ebbtide.targets.oci.client.registry import Registry, RegistrySpec, open_registry
 
 Folder = dict[str, str]
 

@@ -24,17 +24,16 @@ from tests.services.registry import RegistryServer, registry_server
 from ebbtide.core.errors import Denied, EbbtideError, MetadataError, NotFound, SafetyStop, StoreError
 from ebbtide.core.instant import NEVER, parse_instant, to_micros
 from ebbtide.engine.tables.files import write_rows
-from ebbtide.targets.oci.base import Registry, RegistrySpec
 from ebbtide.targets.oci.client.image_layout import ImageLayout
-from ebbtide.targets.oci.documents import OCI_INDEX
-from ebbtide.targets.oci.inventory.columns import EVENTS
-from ebbtide.targets.oci.inventory.events import DELETE, PUSH, Event
-from ebbtide.targets.oci.inventory.listening import listening
-from ebbtide.targets.oci.inventory.scanning import Scanned, scan
+from ebbtide.targets.oci.client.manifest import OCI_INDEX
+from ebbtide.targets.oci.client.registry import Registry, RegistrySpec
+from ebbtide.targets.oci.inventory.events import DELETE, PUSH, Event, listener_thread
+from ebbtide.targets.oci.inventory.scan import CompletedScan, scan
+from ebbtide.targets.oci.inventory.scanner import Limits
 from ebbtide.targets.oci.inventory.snapshots import Snapshot, read_snapshot
-from ebbtide.targets.oci.inventory.steps import Limits
 from ebbtide.targets.oci.policies.document import read_policies
 from ebbtide.targets.oci.policies.policy import Policies
+from ebbtide.targets.oci.tables import EVENTS
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -58,7 +57,7 @@ class Scans:
 
     def __call__(
         self, url: str, now: datetime = FAR, policies: Policies = POLICIES, **options: Any
-    ) -> Scanned:
+    ) -> CompletedScan:
         """Scan at a time."""
         self.number += 1
         words = options.pop("options", {"retries": "2", "timeout": "120"} if url.startswith("oci:") else {})
@@ -145,7 +144,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     """Run an empty registry that sends notifications to a listener of ours."""
     told: list[Event] = []
     with (
-        listening(told.extend) as listener,
+        listener_thread(told.extend) as listener,
         registry_server(tmp_path / "registry", notify=listener.url) as server,
         flaky_proxy(server.endpoint) as proxy,
         connected(server.endpoint) as client,
@@ -179,7 +178,7 @@ def push_world(client: Registry) -> World:
     return World(app, multi, (children[0], children[1]), signature, cosign, base, binned)
 
 
-def check_first(world: World, first: Scanned) -> None:
+def check_first(world: World, first: CompletedScan) -> None:
     """Look at every row of the first scan."""
     images, tags = rows(first.snapshot.images, "digest"), rows(first.snapshot.tags, "tag")
     stem = world.app.digest.replace(":", "-")
@@ -213,7 +212,7 @@ def check_first(world: World, first: Scanned) -> None:
     assert (2, 6, 8, 8, 0, ()) == counts(first)
 
 
-def counts(done: Scanned) -> tuple[Any, ...]:
+def counts(done: CompletedScan) -> tuple[Any, ...]:
     """Give the numbers of a scan."""
     return done.repositories, done.tags, done.images, done.read, done.gone, done.warnings
 
@@ -268,7 +267,7 @@ def told(events: Sequence[Event], folder: Path) -> Path:
     return folder
 
 
-def check_second(world: World, changes: Changes, first: Scanned, second: Scanned) -> None:
+def check_second(world: World, changes: Changes, first: CompletedScan, second: CompletedScan) -> None:
     """Look at what has changed."""
     images, tags = rows(second.snapshot.images, "digest"), rows(second.snapshot.tags, "tag")
     now = to_micros(second.at)
@@ -288,12 +287,12 @@ def check_second(world: World, changes: Changes, first: Scanned, second: Scanned
     assert to_micros(lone_push.at) == images["team/app", changes.lone.digest]["pushed_at"]
 
 
-def untagged(done: Scanned) -> tuple[Any, ...]:
+def untagged(done: CompletedScan) -> tuple[Any, ...]:
     """Give the values that a manifest gets which has lost its tag at a scan."""
     return "Untagged", to_micros(done.at + 7 * DAY), True, True
 
 
-def check_last(world: World, changes: Changes, second: Scanned, last: Scanned) -> None:
+def check_last(world: World, changes: Changes, second: CompletedScan, last: CompletedScan) -> None:
     """Look at what was tagged again, what was not, and at the repository that was not scanned."""
     images, tags = rows(last.snapshot.images, "digest"), rows(last.snapshot.tags, "tag")
     again, lone = images["team/app", world.multi.digest], images["team/app", changes.lone.digest]

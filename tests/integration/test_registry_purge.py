@@ -11,8 +11,7 @@ from tests.services.ebb import ebb
 from tests.services.image_kit import push_image, push_index, push_signature
 from tests.services.registry import registry_server, skopeo
 
-from ebbtide.targets.oci.base import RegistrySpec
-from ebbtide.targets.oci.client.opening import open_registry
+from ebbtide.targets.oci.client.registry import RegistrySpec, open_registry
 
 __all__ = ["ebb"]
 

@@ -12,9 +12,8 @@ from tests.services.flaky_proxy import Response, flaky_proxy
 from tests.services.image_kit import fresh_repository, push_image
 from tests.services.image_place import adopt
 
-from ebbtide.targets.oci.base import RegistrySpec
 from ebbtide.targets.oci.bin.contents import entries
-from ebbtide.targets.oci.client.opening import open_registry
+from ebbtide.targets.oci.client.registry import RegistrySpec, open_registry
 
 __all__ = ["ebb"]
 

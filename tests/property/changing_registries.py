@@ -14,10 +14,10 @@ from random import Random
 from tests.services.image_kit import Pushed, push_image, push_index, push_signature
 
 from ebbtide.core.errors import Refused, Unsupported
-from ebbtide.targets.oci.base import Registry
 from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.client.names import digest_of
+from ebbtide.targets.oci.client.registry import Registry
 from ebbtide.targets.oci.inventory.events import DELETE, PUSH, Event
-from ebbtide.targets.oci.names import digest_of
 
 TAGS = ["v1", "v2", "dev", "latest"]
 KINDS = ["application/vnd.example.bundle+json", "application/vnd.docker.distribution.manifest.v1+prettyjws"]

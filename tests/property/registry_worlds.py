@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 
 from ebbtide.core.instant import NEVER, days_after, parse_instant
-from ebbtide.targets.oci.model import Image, Quarantine, QuarantineState, Reference, Running, Tag
+from ebbtide.targets.oci.model import Image, Quarantine, QuarantineState, RunningImages, RunningReference, Tag
 from ebbtide.targets.oci.policies.document import read_policies
 from ebbtide.targets.oci.policies.policy import Assigned, Policies
 
@@ -56,18 +56,18 @@ class RegistryWorld:
 
     policies: Policies
     images: tuple[Image, ...]
-    running: Running | None
+    running: RunningImages | None
 
 
 def registry_world(document: dict[str, object], numbers: range) -> RegistryWorld:
     """Draw a registry for each number, and what runs in them."""
-    images, references = list[Image](), list[Reference]()
+    images, references = list[Image](), list[RunningReference]()
     for number in numbers:
         random = Random(number)
         found = _World(random, number).images()
         images += found
         references += [_reference(random, found) for _ in range(random.choice([0, 0, 1, 2]))]
-    return RegistryWorld(read_policies(document), tuple(images), Running(tuple(references)))
+    return RegistryWorld(read_policies(document), tuple(images), RunningImages(tuple(references)))
 
 
 def digest(letter: str, number: int) -> str:
@@ -141,16 +141,16 @@ class _World:
         return Assigned(one.choice(NAMED), one.choice([self._time(), self._time(), NEVER]), prior, recycle)
 
 
-def _reference(random: Random, images: list[Image]) -> Reference:
+def _reference(random: Random, images: list[Image]) -> RunningReference:
     """Name something of a world, or nearly so, in one of the ways in which runtimes do."""
     image = random.choice(images)
     repository = random.choice(["", "host.example/", "localhost:5000/library/"]) + image.repository
     tag = random.choice([one.name for one in image.tags] or ["gone"])
     return random.choice(
         [
-            Reference(repository, tag),
-            Reference(repository, None, image.digest),
-            Reference(None, None, image.digest),
-            Reference(repository, tag, random.choice(images).digest),
+            RunningReference(repository, tag),
+            RunningReference(repository, None, image.digest),
+            RunningReference(None, None, image.digest),
+            RunningReference(repository, tag, random.choice(images).digest),
         ]
     )

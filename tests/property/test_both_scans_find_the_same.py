@@ -22,16 +22,15 @@ from tests.services.registry import RegistryServer, registry_server
 from ebbtide.core.errors import EbbtideError
 from ebbtide.core.instant import parse_instant
 from ebbtide.engine.tables.files import write_rows
-from ebbtide.targets.oci.base import RegistrySpec
 from ebbtide.targets.oci.client.image_layout import ImageLayout
-from ebbtide.targets.oci.documents import OCI_INDEX
-from ebbtide.targets.oci.inventory.columns import EVENTS
+from ebbtide.targets.oci.client.manifest import OCI_INDEX
+from ebbtide.targets.oci.client.registry import RegistrySpec
 from ebbtide.targets.oci.inventory.events import Event
-from ebbtide.targets.oci.inventory.scanning import Scanned, scan
+from ebbtide.targets.oci.inventory.scan import CompletedScan, scan
+from ebbtide.targets.oci.inventory.scanner import Limits
 from ebbtide.targets.oci.inventory.snapshots import Snapshot
-from ebbtide.targets.oci.inventory.steps import Limits
 from ebbtide.targets.oci.policies.document import read_policies
-from ebbtide.targets.oci.tables import IMAGES, TAGS
+from ebbtide.targets.oci.tables import EVENTS, IMAGES, TAGS
 
 pytestmark = pytest.mark.spark
 
@@ -53,7 +52,7 @@ class Both:
     number: int = 0
     known: dict[str, Snapshot | None] = field(default_factory=lambda: dict.fromkeys(ENGINES))
 
-    def __call__(self, url: str, events: Iterable[Event] = (), **options: Any) -> Scanned:
+    def __call__(self, url: str, events: Iterable[Event] = (), **options: Any) -> CompletedScan:
         """Scan twice, see that all is the same, and give the driver's."""
         self.number += 1
         told = self._told(events)
@@ -63,14 +62,14 @@ class Both:
         self.known = {"driver": done["spark"].snapshot, "spark": done["driver"].snapshot}
         return done["driver"]
 
-    def alone(self, url: str, events: Iterable[Event] = (), **options: Any) -> Scanned:
+    def alone(self, url: str, events: Iterable[Event] = (), **options: Any) -> CompletedScan:
         """Scan by the driver alone, so that there is something that both know."""
         self.number += 1
         done = self.scan("driver", url, events=self._told(events), **options)
         self.known = dict.fromkeys(ENGINES, done.snapshot)
         return done
 
-    def scan(self, engine: str, url: str, **options: Any) -> Scanned:
+    def scan(self, engine: str, url: str, **options: Any) -> CompletedScan:
         """Scan with one engine."""
         folder = self.folder / f"{self.number}-{engine}"
         words = {"retries": "1", "timeout": "120"} if url.startswith("oci:") else {}
@@ -106,7 +105,7 @@ def _words(error: EbbtideError) -> tuple[Any, ...]:
     return type(error), error.what, error.why, error.fix
 
 
-def _said(done: Scanned) -> dict[str, Any]:
+def _said(done: CompletedScan) -> dict[str, Any]:
     """Give all that a scan found, counted and said."""
     images, tags = done.snapshot.rows()
     return {
@@ -132,7 +131,7 @@ def both(spark: SparkSession, tmp_path: Path) -> Both:
     return Both(spark, tmp_path / "scans")
 
 
-def kinds(done: Scanned) -> set[str]:
+def kinds(done: CompletedScan) -> set[str]:
     """Name what there was in a scan, so that a test cannot pass for lack of it."""
     images, tags = done.snapshot.rows()
     names = {(row["repository"], row["digest"]) for row in images}

@@ -14,8 +14,7 @@ from ebbtide.targets.oci.purge.known import marked_image, marked_tag
 from ebbtide.targets.oci.purge.looking import mark_row
 from ebbtide.targets.oci.purge.overlay import with_marks
 from ebbtide.targets.oci.records.model import Mark, Target
-from ebbtide.targets.oci.rows import image_of, tag_of
-from ebbtide.targets.oci.tables import IMAGES, MARKS, TAGS
+from ebbtide.targets.oci.tables import IMAGES, MARKS, TAGS, image_of, tag_of
 
 pytestmark = pytest.mark.spark
 

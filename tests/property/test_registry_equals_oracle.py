@@ -11,10 +11,10 @@ from tests.worlds_of_images import tables
 
 from ebbtide.core.errors import MetadataError
 from ebbtide.core.instant import days_after
-from ebbtide.targets.oci.evaluation.judging import judged_rows
 from ebbtide.targets.oci.evaluation.verdicts import evaluate
-from ebbtide.targets.oci.model import OLDEST_SCAN, Decision, Image, Reference, Running, Tag
+from ebbtide.targets.oci.model import OLDEST_SCAN, Image, ImageDecision, RunningImages, RunningReference, Tag
 from ebbtide.targets.oci.oracle import judge
+from ebbtide.targets.oci.oracle_tables import oracle_verdicts
 from ebbtide.targets.oci.policies.document import read_policies
 from ebbtide.targets.oci.policies.policy import Assigned
 from ebbtide.targets.oci.tables import IMAGES, TAGS
@@ -35,7 +35,7 @@ def judged(spark, images, policies, running=None, scratch=None, blobs=None):
 def evaluated_here(spark, world):
     """Judge as it is done where there are few images: by the oracle itself, with times and sizes."""
     rows = [frame.toArrow().to_pylist() for frame in _checked(spark, world)]
-    found = judged_rows(*rows, world.policies, NOW, world.running, OLDEST_SCAN)
+    found = oracle_verdicts(*rows, world.policies, NOW, world.running, OLDEST_SCAN)
     return {(row["repository"], row["digest"], row["tag"]): row for row in found}
 
 
@@ -77,7 +77,7 @@ def test_spark_equals_the_oracle(spark, number):
     assert set(expected) == set(actual)
     for name, verdict in expected.items():
         assert verdict == said(actual[name]), name
-    assert {str(decision) for decision in Decision} == {decision for decision, *_ in expected.values()}
+    assert {str(decision) for decision in ImageDecision} == {decision for decision, *_ in expected.values()}
     assert {"index", "subject", "tag", "running:", "pinned", "nothing", "unknown", "quarantine"} <= kinds
 
 
@@ -102,7 +102,7 @@ def test_a_long_chain_of_indexes_comes_to_its_end(spark):
         for name in ("a", "b")
         for n in range(6)
     ]
-    running = Running((Reference(None, None, digest("b", 5)),))
+    running = RunningImages((RunningReference(None, None, digest("b", 5)),))
     expected = by_name(judge(read_policies({}), images, NOW, running))
     actual = judged(spark, images, read_policies({}), running)
     last = (f"running: {digest('b', 5)}", f"index {digest('b', 4)}")
@@ -164,6 +164,6 @@ def test_tables_that_contradict_themselves_stop_the_run(spark, images, tags, wor
     with pytest.raises(MetadataError, match=words):
         evaluate(*frames, read_policies({}), NOW)
     with pytest.raises(MetadataError, match="contradict"):
-        judged_rows(
+        oracle_verdicts(
             *(frame.toArrow().to_pylist() for frame in frames), read_policies({}), NOW, None, OLDEST_SCAN
         )

@@ -10,7 +10,7 @@ from tests.worlds_of_images import tables
 
 from ebbtide.core.decision import Decision
 from ebbtide.engine.deciding import decisions_at
-from ebbtide.targets.oci.base import Ability, Capabilities
+from ebbtide.targets.oci.client.registry import Ability, Capabilities
 from ebbtide.targets.oci.evaluation.verdicts import evaluate
 from ebbtide.targets.oci.oracle import judge
 from ebbtide.targets.oci.purge.abilities import unable, unable_alone

@@ -10,7 +10,7 @@ import pytest
 from tests.worlds_of_images import tables
 
 from ebbtide.core.instant import days_after, parse_instant
-from ebbtide.targets.oci.model import GOES, Decision, Image, Tag
+from ebbtide.targets.oci.model import GOES, Image, ImageDecision, Tag
 from ebbtide.targets.oci.purge.wanted import Named, Wanted, only_wanted, with_wanted
 
 pytestmark = pytest.mark.spark
@@ -110,7 +110,7 @@ def left(image_rows, tag_rows, verdicts, otherwise):
     whole = {(repository, digest) for repository, digest, wanted in image_rows if wanted}
     for key, decision in verdicts.items():
         meant = key in tags or key[:2] in (whole if key[2] else asked)
-        if decision == Decision.REFUSE or (decision in GOES and (otherwise[key] not in GOES or meant)):
+        if decision == ImageDecision.REFUSE or (decision in GOES and (otherwise[key] not in GOES or meant)):
             yield key
 
 
@@ -123,8 +123,8 @@ def test_what_is_left_of_the_verdicts_equals_the_model(spark):
         image_rows.append((*place, random.random() < 0.2))
         tag_rows += [(*place, f"t{n}", random.random() < 0.5) for n in range(random.randrange(4))]
     keys = [(*row[:2], "") for row in image_rows] + [row[:3] for row in tag_rows]
-    verdicts = {key: random.choice(list(Decision)) for key in keys}
-    otherwise = {key: random.choice([*GOES, Decision.KEEP]) for key in keys}
+    verdicts = {key: random.choice(list(ImageDecision)) for key in keys}
+    otherwise = {key: random.choice([*GOES, ImageDecision.KEEP]) for key in keys}
     place = "repository string, digest string"
 
     def judged(decisions):

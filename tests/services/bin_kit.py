@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from tests.services.image_kit import Pushed, push_image, push_index, push_signature
 
 from ebbtide.core.errors import NotFound
-from ebbtide.targets.oci.base import Registry
 from ebbtide.targets.oci.bin.entry import BinEntry, KeptTag
 from ebbtide.targets.oci.bin.image_copy import Closure, closure_of, removal_order
 from ebbtide.targets.oci.bin.moves import set_aside
-from ebbtide.targets.oci.documents import read_content
+from ebbtide.targets.oci.client.manifest import read_content
+from ebbtide.targets.oci.client.registry import Registry
 
 DAY = timedelta(days=1)
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ebbtide.core.errors import EbbtideError
-from ebbtide.targets.oci.base import Registry
+from ebbtide.targets.oci.client.registry import Registry
 
 _CHANGES = frozenset(
     {"put_blob", "mount_blob", "put_manifest", "delete_tag", "delete_manifest", "remove_unneeded_blobs"}

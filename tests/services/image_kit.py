@@ -7,9 +7,9 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ebbtide.targets.oci.base import Manifest, Registry
-from ebbtide.targets.oci.documents import OCI_INDEX, OCI_MANIFEST
-from ebbtide.targets.oci.names import digest_of, fallback_tag
+from ebbtide.targets.oci.client.manifest import OCI_INDEX, OCI_MANIFEST
+from ebbtide.targets.oci.client.names import digest_of, fallback_tag
+from ebbtide.targets.oci.client.registry import Manifest, Registry
 
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"

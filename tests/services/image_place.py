@@ -10,8 +10,8 @@ from tests.services.bin_kit import tags_of
 from tests.services.ebb import Ebb
 
 from ebbtide.cli.state import State
-from ebbtide.targets.oci.base import RegistrySpec
 from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.client.registry import RegistrySpec
 from ebbtide.targets.oci.kind import image_records, registry_shop
 
 FIRST = "2026-01-01T00:00:00Z"

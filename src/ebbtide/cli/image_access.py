@@ -14,8 +14,7 @@ from ebbtide.cli.state import State
 from ebbtide.core.errors import BadInput
 from ebbtide.core.instant import format_instant, format_second
 from ebbtide.state.users import current_user
-from ebbtide.targets.oci.client.address import registry_address
-from ebbtide.targets.oci.client.image_ref import image_ref
+from ebbtide.targets.oci.client.address import image_ref, registry_address
 from ebbtide.targets.oci.kind import image_records, registry_shop
 from ebbtide.targets.oci.records.model import EVERYWHERE, LogEntry, Role, read_role
 

@@ -18,10 +18,9 @@ from ebbtide.cli.image_marks import Ref
 from ebbtide.cli.registry import open_registry
 from ebbtide.cli.state import State, instant
 from ebbtide.core.instant import format_instant, format_second
-from ebbtide.targets.oci.client.address import RegistryUrl, parse_address
-from ebbtide.targets.oci.client.image_ref import image_ref
+from ebbtide.targets.oci.client.address import RegistryUrl, image_ref, parse_address
 from ebbtide.targets.oci.inventory.events import Event as Told
-from ebbtide.targets.oci.inventory.listening import Listener
+from ebbtide.targets.oci.inventory.events import Listener
 from ebbtide.targets.oci.kind import image_records, registry_shop
 from ebbtide.targets.oci.model import Image, Tag
 from ebbtide.targets.oci.purge.explaining import Explained

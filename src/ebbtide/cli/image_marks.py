@@ -15,7 +15,7 @@ from ebbtide.cli.state import State
 from ebbtide.core.errors import BadInput
 from ebbtide.core.instant import NEVER, format_second, parse_instant
 from ebbtide.state.users import current_user
-from ebbtide.targets.oci.client.image_ref import ImageRef, image_ref
+from ebbtide.targets.oci.client.address import ImageRef, image_ref
 from ebbtide.targets.oci.kind import image_records, registry_shop
 from ebbtide.targets.oci.model import QuarantineState
 from ebbtide.targets.oci.records.marks import Operation, assigning, pinning, quarantining, unpinning

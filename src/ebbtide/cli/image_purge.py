@@ -28,9 +28,9 @@ from ebbtide.engine.spark.failures import own_errors
 from ebbtide.state.locks import target_lock
 from ebbtide.state.users import current_user
 from ebbtide.targets.kinds import words_of
-from ebbtide.targets.oci.client.image_ref import image_ref, repository_url
+from ebbtide.targets.oci.client.address import image_ref, repository_url
 from ebbtide.targets.oci.kind import registry_shop
-from ebbtide.targets.oci.model import Decision as Judged
+from ebbtide.targets.oci.model import ImageDecision as Judged
 from ebbtide.targets.oci.purge.collector import looker_of
 from ebbtide.targets.oci.purge.shop import RegistryShop
 from ebbtide.targets.oci.purge.wanted import Named, Wanted

@@ -41,7 +41,7 @@ def records_uid(state: State, target: str, what: str = "") -> str:
     Records that cannot be merged are found by the spelling of the address, so that they can be made equal.
     With `what` the command changes them, which is refused for an unknown registry while others have roles.
     """
-    from ebbtide.targets.oci.client.canonical import spelled_uid
+    from ebbtide.targets.oci.client.address import spelled_uid
 
     shop = registry_shop(state, target)
     try:

@@ -9,7 +9,7 @@ from ebbtide.core.errors import Forbidden
 from ebbtide.state.runs import Ledger
 from ebbtide.state.schema import metadata as ledger_metadata
 from ebbtide.state.schema import runs
-from ebbtide.targets.oci.adoption import WHOLE
+from ebbtide.targets.oci.model import WHOLE
 from ebbtide.targets.oci.policies.policy import Policy
 from ebbtide.targets.oci.records.marks import pinning
 from ebbtide.targets.oci.records.model import Role, Target

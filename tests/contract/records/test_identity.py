@@ -12,7 +12,7 @@ from tests.contract.records.test_marks import TAG
 from ebbtide.core.errors import Forbidden, MetadataError, Refused
 from ebbtide.core.instant import NEVER, parse_instant
 from ebbtide.state.runs import Ledger
-from ebbtide.targets.oci.client.canonical import canonical_name, name_uid, spelled_uid
+from ebbtide.targets.oci.client.address import canonical_name, name_uid, spelled_uid
 from ebbtide.targets.oci.model import Quarantine, QuarantineState
 from ebbtide.targets.oci.policies.policy import Assigned, Period, Policy
 from ebbtide.targets.oci.records.identity import stricter

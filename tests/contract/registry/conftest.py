@@ -11,10 +11,10 @@ from tests.services.image_kit import fresh_repository
 from tests.services.registry import RegistryServer
 
 from ebbtide.storage.rate_limit import Backoff
-from ebbtide.targets.oci.base import Registry, RegistrySpec
+from ebbtide.targets.oci.client.credentials import Credentials
+from ebbtide.targets.oci.client.distribution import RegistryClient
 from ebbtide.targets.oci.client.image_layout import ImageLayout
-from ebbtide.targets.oci.client.options import Credentials
-from ebbtide.targets.oci.client.server import RegistryClient
+from ebbtide.targets.oci.client.registry import Registry, RegistrySpec
 
 FAST = Backoff(tries=3, first=0.001, sleep=lambda _: None)
 """So that a test of back-off takes no time."""

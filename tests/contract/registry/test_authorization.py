@@ -15,9 +15,9 @@ from tests.services.image_kit import fresh_repository, push_image
 from tests.services.registry import PASSWORD, USER, RegistryServer, registry_server
 
 from ebbtide.core.errors import Denied, EbbtideError, MetadataError
-from ebbtide.targets.oci.base import RegistrySpec
-from ebbtide.targets.oci.client.options import Credentials
-from ebbtide.targets.oci.client.server import RegistryClient
+from ebbtide.targets.oci.client.credentials import Credentials
+from ebbtide.targets.oci.client.distribution import RegistryClient
+from ebbtide.targets.oci.client.registry import RegistrySpec
 
 KNOWN = Credentials(USER, PASSWORD)
 

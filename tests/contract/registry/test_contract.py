@@ -9,9 +9,9 @@ import pytest
 from tests.services.image_kit import fresh_repository, manifest_of, push_image, push_index, push_signature
 
 from ebbtide.core.errors import BadInput, MetadataError, NotFound, StoreError
-from ebbtide.targets.oci.base import Ability, Manifest, Registry
-from ebbtide.targets.oci.documents import OCI_MANIFEST, read_content
-from ebbtide.targets.oci.names import digest_of
+from ebbtide.targets.oci.client.manifest import OCI_MANIFEST, read_content
+from ebbtide.targets.oci.client.names import digest_of
+from ebbtide.targets.oci.client.registry import Ability, Manifest, Registry
 
 NOWHERE = "sha256:" + "0" * 64
 

@@ -10,10 +10,10 @@ from tests.services.image_kit import fresh_repository, push_image, push_index
 from tests.services.registry import RegistryServer, registry_server, skopeo
 
 from ebbtide.core.errors import NotFound, Unsupported
-from ebbtide.targets.oci.base import Ability, RegistrySpec
+from ebbtide.targets.oci.client.distribution import RegistryClient
 from ebbtide.targets.oci.client.image_layout import ImageLayout
-from ebbtide.targets.oci.client.server import RegistryClient
-from ebbtide.targets.oci.documents import read_content
+from ebbtide.targets.oci.client.manifest import read_content
+from ebbtide.targets.oci.client.registry import Ability, RegistrySpec
 
 
 def test_what_it_can_do(client: RegistryClient, repository: str):

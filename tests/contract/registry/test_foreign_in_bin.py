@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.services.bin_kit import entry_of, recycle, tags_of, whole
 from tests.services.image_kit import push_image, push_index
 
-from ebbtide.targets.oci.base import Registry
 from ebbtide.targets.oci.bin.contents import (
     clear_leftovers,
     discard,
@@ -16,6 +15,7 @@ from ebbtide.targets.oci.bin.contents import (
 )
 from ebbtide.targets.oci.bin.entry import bin_repository, entry_tag, manifest_tag
 from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.client.registry import Registry
 
 OTHER = "sha256:" + "0" * 64
 

@@ -10,9 +10,9 @@ from tests.services.bin_kit import entry_of, tags_of, whole
 from tests.services.image_kit import push_image, push_index
 
 from ebbtide.core.errors import NotFound, StoreError
-from ebbtide.targets.oci.base import Registry
 from ebbtide.targets.oci.bin.entry import bin_repository, is_bin
 from ebbtide.targets.oci.bin.moves import set_aside
+from ebbtide.targets.oci.client.registry import Registry
 
 
 class Forgetful:

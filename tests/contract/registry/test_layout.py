@@ -12,11 +12,11 @@ import pytest
 from tests.services.image_kit import push_image, push_index, push_signature
 
 from ebbtide.core.errors import BadInput, EbbtideError, MetadataError, NotFound, Refused, StoreError
-from ebbtide.targets.oci.base import Ability, RegistrySpec
 from ebbtide.targets.oci.client.image_layout import ImageLayout
-from ebbtide.targets.oci.client.layout_index import LayoutFolder
-from ebbtide.targets.oci.documents import OCI_INDEX
-from ebbtide.targets.oci.names import digest_of
+from ebbtide.targets.oci.client.layout_folder import LayoutFolder
+from ebbtide.targets.oci.client.manifest import OCI_INDEX
+from ebbtide.targets.oci.client.names import digest_of
+from ebbtide.targets.oci.client.registry import Ability, RegistrySpec
 
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
 
@@ -272,7 +272,7 @@ def test_a_listed_manifest_that_is_not_there(layout: ImageLayout):
     """A tag whose manifest is gone is damage and not an answer of NotFound, which would mean no such tag."""
     pushed = push_image(layout, "app", ["v1"])
     (layout.root / "app/blobs/sha256" / pushed.digest[7:]).unlink()
-    with pytest.raises(MetadataError, match="it is not there"):
+    with pytest.raises(MetadataError, match="which does not exist"):
         layout.manifest("app", "v1")
 
 

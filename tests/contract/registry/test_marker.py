@@ -9,11 +9,10 @@ from tests.services.bin_kit import entry_of, recycle
 from tests.services.image_kit import push_image
 
 from ebbtide.core.errors import MetadataError, Refused, SafetyStop
-from ebbtide.targets.oci.base import Registry
 from ebbtide.targets.oci.bin.contents import bin_repositories, clear_leftovers, discard_each, entries
 from ebbtide.targets.oci.bin.entry import MARKER_REPOSITORY, bin_repository, is_bin
 from ebbtide.targets.oci.client.image_layout import ImageLayout
-from ebbtide.targets.oci.client.opening import open_registry
+from ebbtide.targets.oci.client.registry import Registry, open_registry
 from ebbtide.targets.oci.marker import TAG, RegistryMarker, is_same, read_marker, write_marker
 
 

@@ -10,7 +10,6 @@ from tests.services.bin_kit import DAY, NOON, entry_of, push_team, recycle, recy
 from tests.services.image_kit import manifest_of, push_image, push_index
 
 from ebbtide.core.errors import MetadataError, NotFound, Refused, StalePlan
-from ebbtide.targets.oci.base import Manifest, Registry
 from ebbtide.targets.oci.bin.contents import (
     bin_repositories,
     clear_leftovers,
@@ -23,8 +22,9 @@ from ebbtide.targets.oci.bin.contents import (
 from ebbtide.targets.oci.bin.entry import bin_repository, manifest_tag
 from ebbtide.targets.oci.bin.image_copy import closure_of
 from ebbtide.targets.oci.bin.moves import restore, set_aside
-from ebbtide.targets.oci.client.server import RegistryClient
-from ebbtide.targets.oci.documents import OCI_INDEX
+from ebbtide.targets.oci.client.distribution import RegistryClient
+from ebbtide.targets.oci.client.manifest import OCI_INDEX
+from ebbtide.targets.oci.client.registry import Manifest, Registry
 
 
 def test_there_and_back(images: Registry, repository: str):

@@ -16,7 +16,6 @@ from tests.services.image_kit import Pushed, fresh_repository, push_image, push_
 from tests.services.registry import RegistryServer
 
 from ebbtide.core.errors import NotFound
-from ebbtide.targets.oci.base import Registry, RegistrySpec
 from ebbtide.targets.oci.bin.contents import (
     clear_leftovers,
     discard,
@@ -29,6 +28,7 @@ from ebbtide.targets.oci.bin.entry import BinEntry, bin_repository
 from ebbtide.targets.oci.bin.image_copy import closure_of
 from ebbtide.targets.oci.bin.moves import restore, set_aside
 from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.client.registry import Registry, RegistrySpec
 
 BIN = bin_repository("app")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from tests.services.bin_kit import entry_of, push_team, recycle, recycle_all, whole
 from tests.services.image_kit import Pushed, push_image
 
-from ebbtide.targets.oci.base import Manifest
 from ebbtide.targets.oci.bin.contents import discard, discard_each, read_entry
 from ebbtide.targets.oci.bin.moves import restore
 from ebbtide.targets.oci.client.image_layout import ImageLayout
-from ebbtide.targets.oci.documents import OCI_MANIFEST
-from ebbtide.targets.oci.names import digest_of
+from ebbtide.targets.oci.client.manifest import OCI_MANIFEST
+from ebbtide.targets.oci.client.names import digest_of
+from ebbtide.targets.oci.client.registry import Manifest
 
 
 def blobs(layout: ImageLayout, repository: str) -> set[str]:

@@ -21,10 +21,10 @@ from ebbtide.core.errors import (
     StoreError,
     Unsupported,
 )
-from ebbtide.targets.oci.base import Ability
-from ebbtide.targets.oci.client.server import RegistryClient
-from ebbtide.targets.oci.documents import OCI_INDEX, OCI_MANIFEST
-from ebbtide.targets.oci.names import digest_of
+from ebbtide.targets.oci.client.distribution import RegistryClient
+from ebbtide.targets.oci.client.manifest import OCI_INDEX, OCI_MANIFEST
+from ebbtide.targets.oci.client.names import digest_of
+from ebbtide.targets.oci.client.registry import Ability
 from ebbtide.targets.s3.embedded import reserved_ports
 
 
@@ -112,7 +112,7 @@ def test_a_line_that_stays_broken(client: RegistryClient, proxy: FlakyProxy, rep
     """A line that breaks at every try is an error that names no URL."""
     push_image(client, repository, ["v1"])
     proxy.inject(asks("GET", "/tags/"), trouble)
-    with pytest.raises(StoreError, match="line broke") as raised:
+    with pytest.raises(StoreError, match="connection broke") as raised:
         list(client.tags(repository))
 
     assert "http" not in str(raised.value)
@@ -411,7 +411,7 @@ def test_redirects_take_no_secret_along(client: RegistryClient, proxy: FlakyProx
         storage.inject(lambda request: True, answers(200, b"layer"))
         target = f"{storage.endpoint}/signed?key=1"
         proxy.inject(asks("GET", "/blobs/"), answers(307, b"", Location=target))
-        client._wire._authorization._tokens[(f"repository:{repository}:pull",)] = "let-me-in"
+        client._connection._authorization._tokens[(f"repository:{repository}:pull",)] = "let-me-in"
         found = b"".join(client.blob(repository, pushed.blobs[1]))
         shown = [name.lower() for request in storage.requests for name in request.headers]
 
@@ -437,7 +437,7 @@ def test_redirects_that_do_not_end(client: RegistryClient, proxy: FlakyProxy):
 
 
 def test_an_upload_is_not_sent_twice(client: RegistryClient, proxy: FlakyProxy, repository: str):
-    """An upload whose line broke is an error at once: half of it may have arrived."""
+    """An upload whose connection broke is an error at once: half of it may have arrived."""
     proxy.inject(asks("PUT", "/blobs/"), dropped)
     with pytest.raises(StoreError):
         client.put_blob(repository, digest_of(b"x"), 1, lambda: [b"x"])

@@ -11,9 +11,9 @@ from tests.services.image_kit import push_image
 from tests.services.registry import RegistryServer
 
 from ebbtide.core.errors import SafetyStop, StalePlan, Unsupported
+from ebbtide.targets.oci.client.distribution import RegistryClient
 from ebbtide.targets.oci.client.image_layout import ImageLayout
-from ebbtide.targets.oci.client.server import RegistryClient
-from ebbtide.targets.oci.client.untagging import untag
+from ebbtide.targets.oci.client.registry import untag
 
 
 def test_a_tag_goes_alone(layout: ImageLayout):

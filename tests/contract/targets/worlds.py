@@ -31,8 +31,8 @@ from ebbtide.engine.layout import OnStep, no_step, run_folder
 from ebbtide.engine.plan import PlanOptions, plan
 from ebbtide.engine.reading import Row, stream_decisions
 from ebbtide.targets.lake.kind import shared_catalog
-from ebbtide.targets.oci.base import RegistrySpec
 from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.client.registry import RegistrySpec
 from ebbtide.targets.oci.kind import registry_shop
 from ebbtide.targets.oci.policies.document import parse_policies
 from ebbtide.targets.s3.kind import bucket_rules

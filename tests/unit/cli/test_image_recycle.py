@@ -17,13 +17,12 @@ from ebbtide.cli.image_recycle import app
 from ebbtide.cli.main import run
 from ebbtide.cli.state import State
 from ebbtide.core.errors import EbbtideError
-from ebbtide.targets.oci.base import RegistrySpec
 from ebbtide.targets.oci.bin.contents import entries
 from ebbtide.targets.oci.bin.moves import set_aside
-from ebbtide.targets.oci.client.canonical import registry_uid
+from ebbtide.targets.oci.client.address import registry_uid
 from ebbtide.targets.oci.client.image_layout import ImageLayout
-from ebbtide.targets.oci.client.opening import open_registry
-from ebbtide.targets.oci.documents import OCI_INDEX
+from ebbtide.targets.oci.client.manifest import OCI_INDEX
+from ebbtide.targets.oci.client.registry import RegistrySpec, open_registry
 from ebbtide.targets.oci.kind import image_records
 from ebbtide.targets.oci.policies.policy import Assigned
 from ebbtide.targets.oci.purge.removed import RESTORED

@@ -20,8 +20,7 @@ from ebbtide.state.database import check_local_database
 from ebbtide.storage.network import LOCAL_ONLY, is_loopback
 from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.lake.kind import shared_catalog
-from ebbtide.targets.oci.base import RegistrySpec
-from ebbtide.targets.oci.client.opening import open_registry
+from ebbtide.targets.oci.client.registry import RegistrySpec, open_registry
 
 NOON = parse_instant("2026-02-01T12:00:00Z")
 

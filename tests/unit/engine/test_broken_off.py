@@ -10,7 +10,7 @@ from ebbtide.core.errors import EbbtideError, MetadataError, PartlyApplied, Stal
 from ebbtide.core.manifest import Tally
 from ebbtide.engine.apply import _check_nothing_deleted
 from ebbtide.targets.oci.bin.entry import damaged
-from ebbtide.targets.oci.names import wrong_bytes
+from ebbtide.targets.oci.client.names import wrong_bytes
 
 PLAN = SimpleNamespace(run_id=7, summary=SimpleNamespace(due=SimpleNamespace(objects=5)), recycling=None)
 DELETED = {name: Tally(name, 3, 30) for name in ("deleted", "changed")}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ebbtide.core.errors import BadInput
 from ebbtide.core.instant import NEVER, parse_instant
-from ebbtide.targets.oci.model import Decision, Image, Quarantine, QuarantineState, Tag
+from ebbtide.targets.oci.model import Image, ImageDecision, Quarantine, QuarantineState, Tag
 from ebbtide.targets.oci.oracle import judge
 from ebbtide.targets.oci.policies.document import read_policies
 from ebbtide.targets.oci.policies.policy import Assigned
@@ -69,7 +69,7 @@ def test_nothing_that_was_restored_goes_at_once(on_tag, on_manifest):
     decided = judge(POLICIES, [image], NOW)
     alone = judge(POLICIES, [replace(image, tags=(), untagged_since=PAST)], NOW)
 
-    assert {Decision.KEEP} == {one.decision for one in (*decided, *alone)}
+    assert {ImageDecision.KEEP} == {one.decision for one in (*decided, *alone)}
     assert not loosens(on_tag, tag, NOW)
     assert not loosens(on_manifest, manifest, NOW)
 

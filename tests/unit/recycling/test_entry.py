@@ -13,10 +13,10 @@ from tests.services.bin_kit import DAY, NOON
 
 from ebbtide.core.errors import MetadataError, Refused
 from ebbtide.core.instant import NEVER
-from ebbtide.targets.oci.base import Descriptor, Manifest
 from ebbtide.targets.oci.bin.entry import PREFIX, BinEntry, KeptTag, merged, read_entry_document, write_entry
-from ebbtide.targets.oci.documents import OCI_INDEX, OCI_MANIFEST
-from ebbtide.targets.oci.names import digest_of
+from ebbtide.targets.oci.client.manifest import OCI_INDEX, OCI_MANIFEST
+from ebbtide.targets.oci.client.names import digest_of
+from ebbtide.targets.oci.client.registry import Descriptor, Manifest
 
 DIGEST = digest_of(b"image")
 IMAGE = Descriptor(DIGEST, 5, OCI_MANIFEST)

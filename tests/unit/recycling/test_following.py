@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.services.bin_kit import DAY, NOON
 
-from ebbtide.targets.oci.base import Descriptor
 from ebbtide.targets.oci.bin.entry import BinEntry, KeptTag, followers, is_follower, signature_tags
 from ebbtide.targets.oci.bin.image_copy import removal_order
-from ebbtide.targets.oci.documents import Content
-from ebbtide.targets.oci.names import digest_of
+from ebbtide.targets.oci.client.manifest import Content
+from ebbtide.targets.oci.client.names import digest_of
+from ebbtide.targets.oci.client.registry import Descriptor
 
 D = [digest_of(bytes([number])) for number in range(8)]
 IMAGE = BinEntry("app", D[0], NOON, NOON + DAY, (KeptTag("v1"),))

@@ -16,7 +16,7 @@ from ebbtide.targets.oci.bin.entry import (
     manifest_tag,
     original_of,
 )
-from ebbtide.targets.oci.names import is_tag
+from ebbtide.targets.oci.client.names import is_tag
 
 LONGEST = 255 - len(BIN)
 

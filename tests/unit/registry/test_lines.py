@@ -9,9 +9,9 @@ import pytest
 
 from ebbtide.core.errors import WorldError
 from ebbtide.core.instant import NEVER, parse_instant
-from ebbtide.targets.oci.lines import plain_judgement, read_lines
-from ebbtide.targets.oci.model import Decision, Image, Judgement, Quarantine, QuarantineState, Tag
+from ebbtide.targets.oci.model import Image, ImageDecision, ImageVerdict, Quarantine, QuarantineState, Tag
 from ebbtide.targets.oci.policies.policy import Assigned
+from ebbtide.targets.oci.simulated_images import plain_judgement, read_lines
 
 MOMENT = "2018-01-01T10:30:00Z"
 AT = parse_instant(MOMENT)
@@ -101,8 +101,8 @@ def test_spellings_of_quarantine(written, expected):
         ({"tags": "v1"}, "tags is 'v1'"),
         ({"tags": [{"moved_at": MOMENT}]}, "tag 1: name is None"),
         ({"tags": [{"name": "v1", "moved": MOMENT}]}, "did you mean 'moved_at'"),
-        ({"tags": ["-v"]}, "is no tag"),
-        ({"tags": ["v" * 129]}, "is no tag"),
+        ({"tags": ["-v"]}, "is not a tag"),
+        ({"tags": ["v" * 129]}, "is not a tag"),
         ({"tags": [5]}, "tag 1 is 5"),
         ({"tags": ["v1", "v1"]}, "app:v1 is there twice"),
         ({"children": ["x"]}, "children is 'x'"),
@@ -149,7 +149,7 @@ def test_an_error_names_the_line(text, words):
 
 def test_judgements_are_written_as_the_contract_says():
     """A judgement has the name of a tag or a digest, what becomes of it, by what, when, and what holds it."""
-    judgement = Judgement("app", "sha256:aa", None, Decision.KEEP, "Default", AT, ("tag v1",))
+    judgement = ImageVerdict("app", "sha256:aa", None, ImageDecision.KEEP, "Default", AT, ("tag v1",))
     common = {"policy": "Default", "deadline": MOMENT, "held_by": ["tag v1"]}
 
     assert {"repository": "app", "digest": "sha256:aa", "decision": "keep", **common} == plain_judgement(
@@ -162,4 +162,4 @@ def test_judgements_are_written_as_the_contract_says():
         "policy": "Default",
         "deadline": None,
         "held_by": [],
-    } == plain_judgement(Judgement("app", "sha256:aa", "v1", Decision.RECYCLE, "Default", None))
+    } == plain_judgement(ImageVerdict("app", "sha256:aa", "v1", ImageDecision.RECYCLE, "Default", None))

@@ -9,11 +9,10 @@ from tests.services.image_kit import push_image, push_index
 from tests.worlds_of_images import tables
 
 from ebbtide.core.instant import days_after, parse_instant
-from ebbtide.targets.oci.base import RegistrySpec
 from ebbtide.targets.oci.client.image_layout import ImageLayout
-from ebbtide.targets.oci.graph import build_graph
-from ebbtide.targets.oci.holding import newest_holds
+from ebbtide.targets.oci.client.registry import RegistrySpec
 from ebbtide.targets.oci.model import Image, Tag
+from ebbtide.targets.oci.oracle_graph import build_graph, newest_holds
 from ebbtide.targets.oci.policies.document import read_policies
 from ebbtide.targets.oci.purge.creation_dates import creation_date, read_creation_dates, undecided_images
 

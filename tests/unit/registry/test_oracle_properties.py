@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from ebbtide.core.instant import days_after, parse_instant
 from ebbtide.targets.oci.model import (
-    Decision,
     Image,
+    ImageDecision,
     Quarantine,
     QuarantineState,
-    Reference,
-    Running,
+    RunningImages,
+    RunningReference,
     Tag,
 )
 from ebbtide.targets.oci.oracle import judge
@@ -77,11 +77,11 @@ def registries(draw):
 
 
 references = st.one_of(
-    st.sampled_from(TAGS).map(lambda name: Reference("host.example/app", name)),
-    st.sampled_from(DIGESTS).map(lambda digest: Reference("app", None, digest)),
-    st.sampled_from(DIGESTS).map(lambda digest: Reference(None, None, digest)),
+    st.sampled_from(TAGS).map(lambda name: RunningReference("host.example/app", name)),
+    st.sampled_from(DIGESTS).map(lambda digest: RunningReference("app", None, digest)),
+    st.sampled_from(DIGESTS).map(lambda digest: RunningReference(None, None, digest)),
 )
-runnings = st.none() | st.lists(references, max_size=2).map(lambda found: Running(tuple(found)))
+runnings = st.none() | st.lists(references, max_size=2).map(lambda found: RunningImages(tuple(found)))
 
 
 def by_name(judgements):
@@ -91,7 +91,7 @@ def by_name(judgements):
 
 def going(images, running=None, policies=POLICIES, now=NOW):
     """Name what goes."""
-    goes = (Decision.RECYCLE, Decision.DELETE)
+    goes = (ImageDecision.RECYCLE, ImageDecision.DELETE)
     return {(one.digest, one.tag) for one in judge(policies, images, now, running) if one.decision in goes}
 
 
@@ -147,7 +147,7 @@ def test_a_pin_never_makes_more_go(images, running, data):
 @given(registries(), runnings, references)
 def test_what_runs_never_makes_more_go(images, running, reference):
     """One more thing that runs protects, and never the reverse."""
-    more = Running((running.references if running else ()) + (reference,))
+    more = RunningImages((running.references if running else ()) + (reference,))
 
     assert going(images, more) <= going(images, running)
 
@@ -182,9 +182,9 @@ def test_what_goes_today_goes_tomorrow(images, running, days):
 def test_a_scan_that_failed_stops_everything(images, running):
     """Without a scan that can be trusted nothing goes, and all that would have gone says so."""
     found = running.references if running else ()
-    judged = by_name(judge(POLICIES, images, NOW, Running(found, failed="timeout")))
+    judged = by_name(judge(POLICIES, images, NOW, RunningImages(found, failed="timeout")))
 
-    assert set() == going(images, Running(found, failed="timeout"))
+    assert set() == going(images, RunningImages(found, failed="timeout"))
     assert all("timeout" in judged[name].held_by[0] for name in going(images, running))
 
 
@@ -192,7 +192,7 @@ def test_a_scan_that_failed_stops_everything(images, running):
 def test_every_judgement_explains_itself(images, running):
     """What goes has a deadline that has come; what stays has one that has not, or something that holds it."""
     for one in judge(POLICIES, images, NOW, running):
-        if one.decision in (Decision.RECYCLE, Decision.DELETE):
+        if one.decision in (ImageDecision.RECYCLE, ImageDecision.DELETE):
             assert () == one.held_by
             assert one.deadline <= NOW
         else:
@@ -204,10 +204,10 @@ def test_what_is_recycled_has_all_its_parts_in_the_bin(images, running):
     """No part of an index that goes into the bin is deleted for good."""
     judged = by_name(judge(POLICIES, images, NOW, running))
     for image in images:
-        if judged[image.digest, None].decision is Decision.RECYCLE:
+        if judged[image.digest, None].decision is ImageDecision.RECYCLE:
             parts = [judged[child, None] for child in image.children if (child, None) in judged]
 
-            assert Decision.DELETE not in {part.decision for part in parts}
+            assert ImageDecision.DELETE not in {part.decision for part in parts}
 
 
 @given(registries(), runnings, st.data())

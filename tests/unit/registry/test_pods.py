@@ -15,9 +15,8 @@ import pytest
 
 from ebbtide.core.errors import SafetyStop
 from ebbtide.core.instant import parse_instant, system_clock
-from ebbtide.targets.oci.holding import scan_doubt
-from ebbtide.targets.oci.model import OLDEST_SCAN, Reference
-from ebbtide.targets.oci.pods import TOKEN, live_running, running_from
+from ebbtide.targets.oci.model import OLDEST_SCAN, RunningReference
+from ebbtide.targets.oci.running import TOKEN, live_running, running_from, scan_doubt
 
 NOW = parse_instant("2018-02-02")
 
@@ -65,7 +64,7 @@ def test_all_pages_of_pods_are_read():
     with cluster([first, {"items": [pod("b:2")]}]) as (url, asked):
         found = live_running(url, lambda: NOW, {TOKEN: "hush"})
 
-    assert (Reference("a", "1"), Reference("b", "2")) == found.references
+    assert (RunningReference("a", "1"), RunningReference("b", "2")) == found.references
     assert NOW == found.scanned_at
     assert ["Bearer hush"] * 2 == asked
 
@@ -105,7 +104,7 @@ def test_a_file_without_a_time_is_as_old_as_it_was_written(tmp_path, hours):
 
     found = running_from(str(file), lambda: NOW)
 
-    assert (Reference("a", "1"),) == found.references
+    assert (RunningReference("a", "1"),) == found.references
     assert NOW - timedelta(hours=hours) == found.scanned_at
     assert bool(hours) == bool(scan_doubt(found, NOW, OLDEST_SCAN))
 

@@ -9,9 +9,8 @@ import pytest
 
 from ebbtide.core.errors import WorldError
 from ebbtide.core.instant import parse_instant
-from ebbtide.targets.oci.model import Reference, Running
-from ebbtide.targets.oci.references import read_reference, without_host
-from ebbtide.targets.oci.running import read_running
+from ebbtide.targets.oci.model import RunningImages, RunningReference
+from ebbtide.targets.oci.running import read_reference, read_running, without_host
 
 A = f"sha256:{'a' * 64}"
 
@@ -19,16 +18,16 @@ A = f"sha256:{'a' * 64}"
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("app", Reference("app", "latest")),
-        ("team/app:v1", Reference("team/app", "v1")),
-        (f"team/app@{A}", Reference("team/app", None, A)),
-        (f"team/app:v1@{A}", Reference("team/app", "v1", A)),
-        ("host:5000/app", Reference("host:5000/app", "latest")),
-        ("host:5000/app:v1", Reference("host:5000/app", "v1")),
-        ("[::1]:5000/app:v1", Reference("[::1]:5000/app", "v1")),
-        (f"docker-pullable://host/app@{A}", Reference("host/app", None, A)),
-        (f"docker://{A}", Reference(None, None, A)),
-        (A, Reference(None, None, A)),
+        ("app", RunningReference("app", "latest")),
+        ("team/app:v1", RunningReference("team/app", "v1")),
+        (f"team/app@{A}", RunningReference("team/app", None, A)),
+        (f"team/app:v1@{A}", RunningReference("team/app", "v1", A)),
+        ("host:5000/app", RunningReference("host:5000/app", "latest")),
+        ("host:5000/app:v1", RunningReference("host:5000/app", "v1")),
+        ("[::1]:5000/app:v1", RunningReference("[::1]:5000/app", "v1")),
+        (f"docker-pullable://host/app@{A}", RunningReference("host/app", None, A)),
+        (f"docker://{A}", RunningReference(None, None, A)),
+        (A, RunningReference(None, None, A)),
     ],
 )
 def test_a_reference_is_taken_apart(text, expected):
@@ -103,14 +102,14 @@ def test_a_pod_list_names_images_and_digests():
     found = read_running(json.dumps(pod_list()), "pods.json")
 
     assert {
-        Reference("host/app", "v1"),
-        Reference("host/init", "v2"),
-        Reference("host/debug", "latest"),
-        Reference("host/app", None, A),
-        Reference(None, None, "sha256:cc"),
-        Reference("host/debug", None, "sha256:dd"),
-        Reference("host/next", "v1"),
-        Reference("host/model", "v3"),
+        RunningReference("host/app", "v1"),
+        RunningReference("host/init", "v2"),
+        RunningReference("host/debug", "latest"),
+        RunningReference("host/app", None, A),
+        RunningReference(None, None, "sha256:cc"),
+        RunningReference("host/debug", None, "sha256:dd"),
+        RunningReference("host/next", "v1"),
+        RunningReference("host/model", "v3"),
     } == set(found.references)
     assert ("", None) == (found.failed, found.scanned_at)
 
@@ -128,14 +127,14 @@ def test_a_pod_list_names_images_and_digests():
 )
 def test_plain_lists(text):
     """A JSON list, a table around one, or lines of text name images."""
-    assert Running((Reference("app", "v1"),)) == read_running(text, "running.txt")
+    assert RunningImages((RunningReference("app", "v1"),)) == read_running(text, "running.txt")
 
 
 def test_a_scan_says_when_and_how_it_went():
     """A table may carry the time of the scan, and that it failed."""
     text = '{"images": ["app:v1"], "scanned_at": "2018-01-01", "failed": "half of the nodes were silent"}'
-    expected = Running(
-        (Reference("app", "v1"),), parse_instant("2018-01-01"), "half of the nodes were silent"
+    expected = RunningImages(
+        (RunningReference("app", "v1"),), parse_instant("2018-01-01"), "half of the nodes were silent"
     )
 
     assert expected == read_running(text, "running.json")
@@ -197,4 +196,4 @@ def test_a_file_that_is_not_understood_is_refused(text, words):
 )
 def test_what_makes_pods_counts(item):
     """An image is known to be in use by what would start it, even if nothing runs at the moment."""
-    assert (Reference("a", "1"),) == read_running(json.dumps({"items": [item]}), "pods").references
+    assert (RunningReference("a", "1"),) == read_running(json.dumps({"items": [item]}), "pods").references

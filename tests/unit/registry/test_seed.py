@@ -6,7 +6,7 @@ import pytest
 from tests.worlds_of_images import decisions, digest, image, judged, tag
 
 from ebbtide.core.instant import NEVER, format_instant, parse_instant
-from ebbtide.targets.oci.model import Decision
+from ebbtide.targets.oci.model import ImageDecision
 from ebbtide.targets.oci.policies.policy import RELEASED, Assigned, Period, Policy, Unit, renewed
 
 HALF_A_YEAR = Policy("Released", Period(6, Unit.MONTHS), can_delete_prior=False)
@@ -150,8 +150,8 @@ def test_requirement_2_0_a_policy_that_is_gone_leaves_its_values():
     named = tag("b", "2018-01-01", policy="Gone")
     found = judged(image("a", copied), image("b", named), now="2018-02-01")
 
-    assert (Decision.RECYCLE, "Gone") == (found["app:a"].decision, found["app:a"].policy)
-    assert (Decision.KEEP, ("unknown policy",)) == (found["app:b"].decision, found["app:b"].held_by)
+    assert (ImageDecision.RECYCLE, "Gone") == (found["app:a"].decision, found["app:a"].policy)
+    assert (ImageDecision.KEEP, ("unknown policy",)) == (found["app:b"].decision, found["app:b"].held_by)
 
 
 def test_requirement_2_0_a_policy_that_is_only_named_counts_from_the_tag():
@@ -172,7 +172,7 @@ def test_requirement_2_0_never_expires_and_may_be_deleted():
         kept = judged(image("a", tag("x", "2018-01-01", **fields)), now="2099-01-01", policies=policies)
         asked = image("a", tag("x", "2018-01-01", **fields, delete_requested=True))
 
-        assert (Decision.KEEP, None) == (kept["app:x"].decision, kept["app:x"].deadline)
+        assert (ImageDecision.KEEP, None) == (kept["app:x"].decision, kept["app:x"].deadline)
         assert ("no expiration date",) == kept["app:x"].held_by
         assert "recycle" == decisions(asked, now="2018-01-02", policies=policies)["app:x"]
 
@@ -201,7 +201,7 @@ def test_requirement_4_0_never_delete(place):
     kept = judged(image("a", tag("v1", "2018-01-01", **on_tag), **on_image), now="2099-01-01")
     asked = image("a", tag("v1", "2018-01-01", **on_tag), **on_image, delete_requested=True)
 
-    assert {(Decision.KEEP, None)} == {(one.decision, one.deadline) for one in kept.values()}
+    assert {(ImageDecision.KEEP, None)} == {(one.decision, one.deadline) for one in kept.values()}
     assert ("pinned: never delete",) == kept["app:v1"].held_by
     assert {"refuse"} == set(decisions(asked, now="2099-01-01").values())
 

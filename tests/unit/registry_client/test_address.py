@@ -8,12 +8,11 @@ import pytest
 
 from ebbtide.config import Settings, load_settings
 from ebbtide.core.errors import BadInput, ConfigError
-from ebbtide.targets.oci.base import RegistrySpec
 from ebbtide.targets.oci.client.address import LayoutPath, RegistryUrl, parse_address
+from ebbtide.targets.oci.client.credentials import Credentials
+from ebbtide.targets.oci.client.distribution import RegistryClient
 from ebbtide.targets.oci.client.image_layout import ImageLayout
-from ebbtide.targets.oci.client.opening import open_registry
-from ebbtide.targets.oci.client.options import Credentials, RegistryOptions
-from ebbtide.targets.oci.client.server import RegistryClient
+from ebbtide.targets.oci.client.registry import RegistryOptions, RegistrySpec, open_registry
 
 
 @pytest.mark.parametrize(

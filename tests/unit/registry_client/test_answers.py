@@ -9,13 +9,18 @@ import pytest
 
 from ebbtide.core.errors import MetadataError, StoreError, Unsupported
 from ebbtide.storage.rate_limit import Backoff
-from ebbtide.targets.oci.base import Manifest
-from ebbtide.targets.oci.client.challenge import Challenge, parse_challenges
-from ebbtide.targets.oci.client.failures import codes_of, wanted_wait
-from ebbtide.targets.oci.client.options import Credentials, RegistryOptions
-from ebbtide.targets.oci.client.wire import Ask, Wire
-from ebbtide.targets.oci.documents import DOCKER_LIST, DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, read_content
-from ebbtide.targets.oci.names import digest_of
+from ebbtide.targets.oci.client.authorization import Challenge, parse_challenges
+from ebbtide.targets.oci.client.credentials import Credentials
+from ebbtide.targets.oci.client.http import Connection, Request, error_codes, retry_after
+from ebbtide.targets.oci.client.manifest import (
+    DOCKER_LIST,
+    DOCKER_MANIFEST,
+    OCI_INDEX,
+    OCI_MANIFEST,
+    read_content,
+)
+from ebbtide.targets.oci.client.names import digest_of
+from ebbtide.targets.oci.client.registry import Manifest, RegistryOptions
 
 BLOB = {"mediaType": "x/y", "digest": digest_of(b"blob"), "size": 4}
 
@@ -55,7 +60,7 @@ def test_challenges(header: str, expected: list[Challenge]):
 )
 def test_codes(body: object, expected: tuple[str, ...]):
     """Of an error only codes of the usual form are taken over."""
-    assert expected == codes_of(json.dumps(body).encode())
+    assert expected == error_codes(json.dumps(body).encode())
 
 
 @pytest.mark.parametrize(
@@ -72,7 +77,7 @@ def test_codes(body: object, expected: tuple[str, ...]):
 )
 def test_wanted_waits(headers: dict[str, str], expected: float):
     """A wait is read in seconds, or as a time on the server's own clock; what is neither asks for none."""
-    assert expected == wanted_wait(httpx.Headers(headers))
+    assert expected == retry_after(httpx.Headers(headers))
 
 
 def manifest(media_type: str, **document: object) -> Manifest:
@@ -131,7 +136,7 @@ def test_a_manifest_of_an_unknown_kind():
         read_content(manifest("application/vnd.oci.artifact.manifest.v1+json", blobs=[]))
 
 
-def secure_wire(answer: httpx.Response) -> tuple[Wire, list[httpx.Request]]:
+def secure_wire(answer: httpx.Response) -> tuple[Connection, list[httpx.Request]]:
     """Make a line to an https registry that always answers this; a real one would need a certificate."""
     asked: list[httpx.Request] = []
 
@@ -140,7 +145,7 @@ def secure_wire(answer: httpx.Response) -> tuple[Wire, list[httpx.Request]]:
         return httpx.Response(answer.status_code, headers=answer.headers, stream=httpx.ByteStream(b"{}"))
 
     known = Credentials("me", "hush")
-    wire = Wire("https://r.example", RegistryOptions(), known, Backoff(tries=1), proxies=False)
+    wire = Connection("https://r.example", RegistryOptions(), known, Backoff(tries=1), proxies=False)
     wire._http = httpx.Client(transport=httpx.MockTransport(handle))
     return wire, asked
 
@@ -156,7 +161,7 @@ def secure_wire(answer: httpx.Response) -> tuple[Wire, list[httpx.Request]]:
 def test_no_step_down_to_plain_http(answer: httpx.Response):
     """An https registry that leads to plain http, for data or for a token, is not followed there."""
     wire, asked = secure_wire(answer)
-    with pytest.raises(StoreError, match=r"plain http|not safe"):
-        wire.send(Ask("look", "GET", "/v2/"))
+    with pytest.raises(StoreError, match=r"plain http|unsafe"):
+        wire.send(Request("look", "GET", "/v2/"))
 
     assert ["https://r.example/v2/"] == [str(request.url) for request in asked]

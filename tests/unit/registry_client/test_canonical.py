@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.core.errors import BadInput
-from ebbtide.targets.oci.client.canonical import canonical_name, earlier_uids, registry_uid, spelled_uid
+from ebbtide.targets.oci.client.address import canonical_name, earlier_uids, registry_uid, spelled_uid
 
 LABELS = st.text(string.ascii_lowercase + string.digits, min_size=1, max_size=8)
 HOSTS = st.builds(lambda labels: ".".join([*labels, "example"]), st.lists(LABELS, min_size=1, max_size=3))

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ebbtide.core.errors import ConfigError
-from ebbtide.targets.oci.client.credential_files import find_credentials
-from ebbtide.targets.oci.client.options import Credentials
+from ebbtide.targets.oci.client.credentials import Credentials, find_credentials
 
 HOST = "r.example:5000"
 ME = Credentials("me", "hush:hush")
@@ -106,7 +105,7 @@ def test_a_helper_that_knows_nothing_leaves_it_to_the_file(tmp_path, home):
     [
         ({"credHelpers": {HOST: "missing"}}, "docker-credential-missing"),
         ({"credHelpers": {HOST: "broken"}}, "docker-credential-broken"),
-        ({"credHelpers": {HOST: "../sh"}}, "no name of a helper"),
+        ({"credHelpers": {HOST: "../sh"}}, "not the name of a helper"),
         ({"auths": {HOST: {"auth": "hush!"}}}, "not base64"),
         ({"auths": {HOST: {"identitytoken": "hush"}}}, "identity token"),
         ({"auths": {HOST: login(Credentials("me", "hush\r\nX-Other: 1"))}}, "cannot be sent"),

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from ebbtide.core.errors import BadInput
-from ebbtide.targets.oci.client.address import registry_address
-from ebbtide.targets.oci.client.canonical import registry_uid
-from ebbtide.targets.oci.client.image_ref import ImageRef, image_ref
+from ebbtide.targets.oci.client.address import ImageRef, image_ref, registry_address, registry_uid
 
 DIGEST = f"sha256:{1:064x}"
 
@@ -42,17 +40,17 @@ def test_names_of_images(text, expected):
         ("oci://r.example", "names no image"),
         ("oci://r.example/", "names no image"),
         ("oci://r.example/app", "neither tag nor digest"),
-        ("oci://r.example/app:", "is no tag"),
-        ("oci://r.example/app:-x", "is no tag"),
-        ("oci://r.example/app@sha256:1", "is no digest"),
+        ("oci://r.example/app:", "is not a tag"),
+        ("oci://r.example/app:-x", "is not a tag"),
+        ("oci://r.example/app@sha256:1", "is not a digest"),
         ("oci://r.example/app:x@", "a tag and a digest"),
         (f"oci://r.example/app:v1@{DIGEST}", "a tag and a digest"),
-        ("oci://r.example/../app:v1", "no name of a repository"),
-        ("oci://r.example//app:v1", "no name of a repository"),
+        ("oci://r.example/../app:v1", "not the name of a repository"),
+        ("oci://r.example//app:v1", "not the name of a repository"),
         ("oci-layout:/data/app:v1", "names no image"),
         ("file:///data/app:v1", "names no image"),
         ("file://data", "names no image"),
-        ("https://r.example/app:v1", "no address of a registry"),
+        ("https://r.example/app:v1", "not the address of a registry"),
         ("//app:v1", "names no image"),
     ],
 )

@@ -8,12 +8,17 @@ from datetime import timedelta
 import pytest
 
 from ebbtide.core.instant import parse_instant
-from ebbtide.targets.oci.documents import OCI_MANIFEST
-from ebbtide.targets.oci.graph import follows_a_digest
-from ebbtide.targets.oci.inventory.clocks import HELD, ManifestRecord, Standing, TagRecord
-from ebbtide.targets.oci.inventory.clocks import manifest_record as dated_manifest
-from ebbtide.targets.oci.inventory.clocks import tag_record as dated_tag
-from ebbtide.targets.oci.inventory.dater import Dater
+from ebbtide.targets.oci.client.manifest import OCI_MANIFEST
+from ebbtide.targets.oci.client.names import follows_a_digest
+from ebbtide.targets.oci.inventory.timestamps import (
+    HELD,
+    ManifestRecord,
+    ManifestState,
+    TagRecord,
+    Timestamps,
+)
+from ebbtide.targets.oci.inventory.timestamps import manifest_record as dated_manifest
+from ebbtide.targets.oci.inventory.timestamps import tag_record as dated_tag
 from ebbtide.targets.oci.policies.policy import DEFAULT, UNTAGGED, Assigned, Period, Policies, Policy
 
 A, B = (f"sha256:{letter * 64}" for letter in "ab")
@@ -70,8 +75,8 @@ def test_a_tag_that_got_no_policy_yet(moved, since):
 
 def test_a_manifest_that_got_no_policy_yet():
     """An untagged manifest of a repository that is adopted later counts from when its last tag left."""
-    first = dated_manifest(Standing(), None, pushed=None, untagged=None, now=FIRST)
-    later = dated_manifest(Standing(), first, pushed=None, untagged=UNTAGGED, now=NOW)
+    first = dated_manifest(ManifestState(), None, pushed=None, untagged=None, now=FIRST)
+    later = dated_manifest(ManifestState(), first, pushed=None, untagged=UNTAGGED, now=NOW)
 
     assert (FIRST, Assigned()) == (first.untagged_since, first.assigned)
     assert (FIRST, FIRST + timedelta(days=5)) == (later.untagged_since, later.assigned.expires_at)
@@ -80,10 +85,10 @@ def test_a_manifest_that_got_no_policy_yet():
 @pytest.mark.parametrize(("adopted", "policy"), [(None, "Default"), ({"app"}, "Default"), ({"apps"}, None)])
 def test_policies_are_assigned_in_adopted_repositories(adopted, policy):
     """A scan copies policies onto tags and manifests only where somebody has confirmed what they do."""
-    dater = Dater(Policies(), {}, frozenset(), NOW, None if adopted is None else frozenset(adopted))
+    dater = Timestamps(Policies(), {}, frozenset(), NOW, None if adopted is None else frozenset(adopted))
     tag = dater.tag({"repository": "app", "tag": "v1", "digest": A, "before": None, "pushed": None})
     row = {"repository": "app", "digest": A, "media_type": OCI_MANIFEST, "before": None, "pushed": None}
-    facts = {"tagged": False, "was_tagged": True, "led": False}
+    facts = {"tagged": False, "was_tagged": True, "referenced": False}
     rest = {"size": 1, "children": [], "subject": "", "blobs": []}
     image = dater.image({**row, **facts, **rest})
 
@@ -122,32 +127,41 @@ BARE = ManifestRecord(None, FIRST, FIRST, OLD)
 @pytest.mark.parametrize(
     ("standing", "earlier", "pushed", "since", "assigned"),
     [
-        pytest.param(Standing(tagged=True), None, None, None, Assigned(), id="new with a tag"),
-        pytest.param(Standing(tagged=True), BARE, None, None, Assigned(), id="tagged again"),
-        pytest.param(Standing(), None, None, NOW, NEWLY, id="new without anything"),
-        pytest.param(Standing(led=True), None, None, None, Assigned(), id="new child"),
-        pytest.param(Standing(was_tagged=True), TAGGED, None, NOW, NEWLY, id="lost its tag"),
-        pytest.param(Standing(was_tagged=True, led=True), TAGGED, None, NOW, NEWLY, id="child lost its tag"),
-        pytest.param(Standing(led=True), TAGGED, None, None, Assigned(), id="child as before"),
-        pytest.param(Standing(), TAGGED, None, NOW, NEWLY, id="lost its index"),
-        pytest.param(Standing(), BARE, None, FIRST, OLD, id="still without a tag"),
-        pytest.param(Standing(led=True), BARE, None, FIRST, OLD, id="became a child, its days go on"),
-        pytest.param(Standing(), BARE, MIDDAY, NOW, NEWLY, id="pushed again by its digest"),
+        pytest.param(ManifestState(tagged=True), None, None, None, Assigned(), id="new with a tag"),
+        pytest.param(ManifestState(tagged=True), BARE, None, None, Assigned(), id="tagged again"),
+        pytest.param(ManifestState(), None, None, NOW, NEWLY, id="new without anything"),
+        pytest.param(ManifestState(referenced=True), None, None, None, Assigned(), id="new child"),
+        pytest.param(ManifestState(was_tagged=True), TAGGED, None, NOW, NEWLY, id="lost its tag"),
         pytest.param(
-            Standing(),
+            ManifestState(was_tagged=True, referenced=True), TAGGED, None, NOW, NEWLY, id="child lost its tag"
+        ),
+        pytest.param(ManifestState(referenced=True), TAGGED, None, None, Assigned(), id="child as before"),
+        pytest.param(ManifestState(), TAGGED, None, NOW, NEWLY, id="lost its index"),
+        pytest.param(ManifestState(), BARE, None, FIRST, OLD, id="still without a tag"),
+        pytest.param(
+            ManifestState(referenced=True), BARE, None, FIRST, OLD, id="became a child, its days go on"
+        ),
+        pytest.param(ManifestState(), BARE, MIDDAY, NOW, NEWLY, id="pushed again by its digest"),
+        pytest.param(
+            ManifestState(),
             replace(BARE, untagged_since=SECOND),
             FIRST,
             SECOND,
             OLD,
             id="told late of the push before",
         ),
-        pytest.param(Standing(tagged=True, held=True), TAGGED, None, None, HELD, id="not understood"),
-        pytest.param(Standing(held=True), BARE, None, FIRST, HELD, id="needed by who knows what"),
+        pytest.param(ManifestState(tagged=True, held=True), TAGGED, None, None, HELD, id="not understood"),
+        pytest.param(ManifestState(held=True), BARE, None, FIRST, HELD, id="needed by who knows what"),
         pytest.param(
-            Standing(), replace(BARE, assigned=HELD), None, FIRST, NEWLY, id="not held any more: all its days"
+            ManifestState(),
+            replace(BARE, assigned=HELD),
+            None,
+            FIRST,
+            NEWLY,
+            id="not held any more: all its days",
         ),
         pytest.param(
-            Standing(tagged=True),
+            ManifestState(tagged=True),
             replace(TAGGED, assigned=HELD),
             None,
             None,
@@ -176,7 +190,7 @@ def test_since_when_a_manifest_has_no_tag(standing, earlier, pushed, since, assi
 )
 def test_when_a_manifest_was_pushed_and_seen(earlier, pushed, expected):
     """The latest push that was told counts, and the first scan that saw the manifest."""
-    found = dated_manifest(Standing(tagged=True), earlier, pushed=pushed, untagged=UNTAGGED, now=NOW)
+    found = dated_manifest(ManifestState(tagged=True), earlier, pushed=pushed, untagged=UNTAGGED, now=NOW)
 
     assert expected == (found.pushed_at, found.seen_at)
 
@@ -185,4 +199,4 @@ def test_values_of_untagged_stay_when_the_policy_changes():
     """What was copied when the last tag left is not touched by a new Untagged policy."""
     longer = replace(UNTAGGED, period=Period(99))
 
-    assert BARE == dated_manifest(Standing(), BARE, pushed=None, untagged=longer, now=NOW)
+    assert BARE == dated_manifest(ManifestState(), BARE, pushed=None, untagged=longer, now=NOW)

@@ -9,7 +9,7 @@ import pytest
 
 from ebbtide.core.errors import BadInput
 from ebbtide.core.instant import parse_instant
-from ebbtide.targets.oci.documents import OCI_MANIFEST
+from ebbtide.targets.oci.client.manifest import OCI_MANIFEST
 from ebbtide.targets.oci.inventory.events import LARGEST_ENVELOPE, Event, read_events
 
 A = f"sha256:{'a' * 64}"

@@ -14,13 +14,13 @@ from tests.services.image_kit import push_image, push_index
 from ebbtide.core.errors import MetadataError
 from ebbtide.core.instant import parse_instant
 from ebbtide.engine.tables.files import write_rows
-from ebbtide.targets.oci.base import RegistrySpec
 from ebbtide.targets.oci.client.image_layout import ImageLayout
-from ebbtide.targets.oci.inventory.columns import EVENTS
-from ebbtide.targets.oci.inventory.scanning import Scanned, scan
+from ebbtide.targets.oci.client.registry import RegistrySpec
+from ebbtide.targets.oci.inventory.scan import CompletedScan, scan
+from ebbtide.targets.oci.inventory.scanner import Limits
 from ebbtide.targets.oci.inventory.snapshots import read_snapshot
-from ebbtide.targets.oci.inventory.steps import Limits
 from ebbtide.targets.oci.policies.policy import Policies
+from ebbtide.targets.oci.tables import EVENTS
 
 NOW = parse_instant("2026-01-01")
 NO_SPARK: Any = None
@@ -33,7 +33,9 @@ def layout(tmp_path: Path) -> ImageLayout:
     return ImageLayout(RegistrySpec(f"oci-layout:{tmp_path / 'layouts'}"))
 
 
-def scanned(layout: ImageLayout, folder: Path, few: int, *, now: datetime = NOW, **options: Any) -> Scanned:
+def scanned(
+    layout: ImageLayout, folder: Path, few: int, *, now: datetime = NOW, **options: Any
+) -> CompletedScan:
     """Scan without Spark."""
     limits = Limits(few=few)
     return scan(
@@ -41,7 +43,7 @@ def scanned(layout: ImageLayout, folder: Path, few: int, *, now: datetime = NOW,
     )
 
 
-def moves(done: Scanned) -> dict[str, datetime | None]:
+def moves(done: CompletedScan) -> dict[str, datetime | None]:
     """Read when each tag was moved."""
     rows = ds.dataset(done.folder / "tags", format="parquet").to_table().to_pylist()
     return {row["tag"]: row["moved_at"] for row in rows}

@@ -14,9 +14,8 @@ import pytest
 
 from ebbtide.core.errors import EnvironmentProblem, StoreError
 from ebbtide.core.instant import parse_instant
-from ebbtide.targets.oci.documents import OCI_MANIFEST
-from ebbtide.targets.oci.inventory.events import LARGEST_ENVELOPE, Event
-from ebbtide.targets.oci.inventory.listening import Listener, listening
+from ebbtide.targets.oci.client.manifest import OCI_MANIFEST
+from ebbtide.targets.oci.inventory.events import LARGEST_ENVELOPE, Event, Listener, listener_thread
 
 A = f"sha256:{'a' * 64}"
 PUSH = {
@@ -40,7 +39,7 @@ def post(url: str, body: bytes, **headers: str) -> int:
 def test_events_are_handed_on():
     """A notification is answered after its events were stored; one without any is nobody's business."""
     stored: list[Sequence[Event]] = []
-    with listening(stored.append) as listener:
+    with listener_thread(stored.append) as listener:
         statuses = [post(listener.url, json.dumps(body).encode()) for body in (PUSH, {"events": []})]
 
     assert [200, 200] == statuses
@@ -55,7 +54,7 @@ def test_events_that_cannot_be_stored(failure: Exception):
         raise failure
 
     words: list[str] = []
-    with listening(sink, on_trouble=words.append) as listener:
+    with listener_thread(sink, on_trouble=words.append) as listener:
         status = post(listener.url, json.dumps(PUSH).encode())
 
     assert 503 == status
@@ -65,7 +64,7 @@ def test_events_that_cannot_be_stored(failure: Exception):
 def test_what_is_no_notification():
     """Bad JSON, other methods, bodies without or with too great a length are refused and store nothing."""
     stored: list[Sequence[Event]] = []
-    with listening(stored.append) as listener:
+    with listener_thread(stored.append) as listener:
         endless = httpx.post(listener.url, content=iter([b"{}"]), trust_env=False, timeout=120).status_code
         statuses = [
             post(listener.url, b"{"),
@@ -90,7 +89,7 @@ def test_a_line_that_breaks(capsys):
     """Who hangs up in the middle of a notification stores nothing, is told of, and makes no traceback."""
     stored: list[Sequence[Event]] = []
     words: queue.Queue[str] = queue.Queue()
-    with listening(stored.append, on_trouble=words.put) as listener:
+    with listener_thread(stored.append, on_trouble=words.put) as listener:
         host, port = listener.url.removeprefix("http://").rstrip("/").split(":")
         with closing(socket.create_connection((host, int(port)))) as line:
             line.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{")
@@ -106,7 +105,7 @@ def test_a_token():
     """Where a token is wanted nobody gets in without it."""
     stored: list[Sequence[Event]] = []
     body = json.dumps(PUSH).encode()
-    with listening(stored.append, token=TOKEN) as listener:
+    with listener_thread(stored.append, token=TOKEN) as listener:
         statuses = [
             post(listener.url, body),
             post(listener.url, body, Authorization="Bearer wrong"),
@@ -119,7 +118,7 @@ def test_a_token():
 
 def test_a_port_that_is_taken():
     """A port that somebody else has is an error that says what to do."""
-    with listening(lambda _events: None) as listener:
+    with listener_thread(lambda _events: None) as listener:
         port = int(listener.url.rstrip("/").rsplit(":", 1)[1])
         with pytest.raises(EnvironmentProblem, match="choose another"):
             Listener(lambda _events: None, port=port)

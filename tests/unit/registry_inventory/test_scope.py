@@ -11,13 +11,12 @@ from tests.services.image_kit import push_image
 
 from ebbtide.core.errors import AlreadyExists, BadInput, SafetyStop
 from ebbtide.core.instant import parse_instant
-from ebbtide.targets.oci.base import Descriptor, RegistrySpec
 from ebbtide.targets.oci.client.image_layout import ImageLayout
-from ebbtide.targets.oci.documents import OCI_MANIFEST, Content
-from ebbtide.targets.oci.inventory.engine import Scope, Tagged
-from ebbtide.targets.oci.inventory.listing import check_catalog, check_tags, find_scope
-from ebbtide.targets.oci.inventory.questions import blobs_of
-from ebbtide.targets.oci.inventory.scanning import scan
+from ebbtide.targets.oci.client.manifest import OCI_MANIFEST, Content
+from ebbtide.targets.oci.client.registry import Descriptor, RegistrySpec
+from ebbtide.targets.oci.inventory.queries import blobs_of
+from ebbtide.targets.oci.inventory.scan import check_catalog, check_tags, find_scope, scan
+from ebbtide.targets.oci.inventory.scanner import Scope, TagListing
 from ebbtide.targets.oci.inventory.snapshots import Snapshot
 from ebbtide.targets.oci.policies.policy import Policies
 
@@ -93,7 +92,7 @@ def test_all_tags_gone(
     scope: Scope, count: int, absent: tuple[str, ...], earlier: int, expectation: AbstractContextManager[Any]
 ):
     """All tags of one repository may go at once if it says so itself; those of a registry do not."""
-    tagged = Tagged(NOTHING, count, frozenset(absent))
+    tagged = TagListing(NOTHING, count, frozenset(absent))
     with expectation:
         check_tags(scope, tagged, earlier)
 

@@ -13,9 +13,9 @@ from tests.services.image_kit import Pushed, push_image, push_index
 from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import Denied, StoreError, Unsupported
 from ebbtide.storage.store import DeleteResult
-from ebbtide.targets.oci.base import Registry, RegistrySpec
 from ebbtide.targets.oci.bin.contents import entries, read_entry
 from ebbtide.targets.oci.client.image_layout import ImageLayout
+from ebbtide.targets.oci.client.registry import Registry, RegistrySpec
 from ebbtide.targets.oci.policies.policy import RECYCLE_BIN
 from ebbtide.targets.oci.purge.acting import Remover, act_on_all, bin_entry
 from ebbtide.targets.oci.purge.planned import Action, Planned, by_manifest

@@ -6,7 +6,7 @@ import pytest
 from tests.property.registry_worlds import digest
 
 from ebbtide.core.instant import NEVER, days_after, parse_instant
-from ebbtide.targets.oci.base import Ability, Capabilities
+from ebbtide.targets.oci.client.registry import Ability, Capabilities
 from ebbtide.targets.oci.model import Image, Tag
 from ebbtide.targets.oci.policies.document import read_policies
 from ebbtide.targets.oci.policies.policy import Assigned

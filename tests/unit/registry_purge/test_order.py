@@ -8,7 +8,7 @@ import pytest
 
 from ebbtide.core.errors import MetadataError, PolicyError, SafetyStop
 from ebbtide.core.instant import parse_instant
-from ebbtide.targets.oci.model import Reference, Running
+from ebbtide.targets.oci.model import RunningImages, RunningReference
 from ebbtide.targets.oci.policies.document import parse_policies
 from ebbtide.targets.oci.policies.policy import Policies
 from ebbtide.targets.oci.purge.order import PurgeOrder, read_order
@@ -23,10 +23,17 @@ POLICIES = parse_policies('{"assign": [{"repository": "*", "tag": "v.*", "policy
     "order",
     [
         PurgeOrder(Policies()),
-        PurgeOrder(POLICIES, Running((), NOW)),
+        PurgeOrder(POLICIES, RunningImages((), NOW)),
         PurgeOrder(
             POLICIES,
-            Running((Reference("a", "v1"), Reference("b", None, DIGEST), Reference(None, None, DIGEST)), NOW),
+            RunningImages(
+                (
+                    RunningReference("a", "v1"),
+                    RunningReference("b", None, DIGEST),
+                    RunningReference(None, None, DIGEST),
+                ),
+                NOW,
+            ),
             timedelta(hours=3),
             Wanted((Named("a", "v1"), Named("b", "", DIGEST)), 3600, "team/*", "v.*", untagged=True),
         ),
@@ -54,7 +61,7 @@ def test_an_order_that_cannot_be_read_stops(text):
 
 
 @pytest.mark.parametrize(
-    ("running", "hours"), [(Running((), NOW, "the API was down"), 0), (Running((), NOW), 25)]
+    ("running", "hours"), [(RunningImages((), NOW, "the API was down"), 0), (RunningImages((), NOW), 25)]
 )
 def test_a_running_scan_that_failed_or_is_too_old_stops_the_purge(running, hours):
     """Not to know what runs is not to know that nothing does."""
@@ -64,7 +71,7 @@ def test_a_running_scan_that_failed_or_is_too_old_stops_the_purge(running, hours
 
 def test_a_running_scan_without_a_time_is_of_the_time_of_the_plan():
     """A list that says no time was made for this plan, and is too old a day later as any other."""
-    order = PurgeOrder(POLICIES, Running()).dated(NOW)
+    order = PurgeOrder(POLICIES, RunningImages()).dated(NOW)
 
     order.check_running(NOW + timedelta(hours=24))
     with pytest.raises(SafetyStop):

@@ -14,8 +14,8 @@ from tests.services.outcomes import FIRST, Desk, Happened
 
 from ebbtide.core.decision import Outcome
 from ebbtide.state.runs import Ledger, RunState
-from ebbtide.targets.oci.base import RegistrySpec
-from ebbtide.targets.oci.inventory.snapshots import write_few
+from ebbtide.targets.oci.client.registry import RegistrySpec
+from ebbtide.targets.oci.inventory.snapshots import write_snapshot_rows
 from ebbtide.targets.oci.purge.known import Known
 from ebbtide.targets.oci.purge.removed import Place, RemovedImages, removed_images
 from ebbtide.targets.oci.purge.shop import RegistryShop
@@ -40,7 +40,7 @@ class Purges:
     def scan(self) -> None:
         """Scan the repository `app`."""
         self.folder = self.root / f"snapshot-{self.now:%Y%m%d}"
-        write_few(None, self.folder, [], [], {"old": FIRST, "app": self.now})
+        write_snapshot_rows(None, self.folder, [], [], {"old": FIRST, "app": self.now})
 
     def run(self, collector: str, outcome: Outcome, tag: str | None = None) -> int:
         """Write a run that succeeded, and did one thing to one image."""

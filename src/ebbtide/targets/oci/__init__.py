@@ -1,1 +1,1 @@
-"""Container registries: what they hold, what runs, and which tags and manifests the daily purge may take."""
+"""Container registries: what they store, what runs, and which tags and manifests a purge may delete."""

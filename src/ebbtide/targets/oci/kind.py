@@ -1,4 +1,4 @@
-"""The kind of target that container registries and folders of image layouts are."""
+"""The kind of target for container registries and folders of image layouts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,43 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import BadInput
 from ebbtide.core.format import count, human_bytes, plural
 from ebbtide.core.manifest import Manifest
-from ebbtide.core.words import Words
-from ebbtide.targets.oci.words import REGISTRY as WORDS
+from ebbtide.core.words import SET_ASIDE, Words
 from ebbtide.targets.target import BinReference, Option, PolicySuite, Simulation, TargetKind, Workspace
+
+REGISTRY_WORDS = Words(
+    item="item",
+    known="Known tags and manifests",
+    acted="purged",
+    change="purge",
+    would="Would purge",
+    did="Purged",
+    goes="What would go",
+    planned="What was planned to go",
+    part="Would go",
+    planned_part="Planned to go",
+    subject="Image, action and tag",
+    policy="The policies",
+    has_references=False,
+    actions={
+        "recycle": ("recycle", "tag or manifest"),
+        "delete": ("delete", "tag or manifest"),
+        "empty": ("remove from the bin", "image"),
+    },
+    meanings={
+        Outcome.DELETED: "Gone for good: nothing of it is in the recycle bin.",
+        Outcome.RECYCLED: SET_ASIDE,
+        Outcome.ABSENT: "Was gone already when its turn came. Nothing to do.",
+        Outcome.CHANGED: "Needed again, or not what it was when the plan was made, so it was left alone.",
+        Outcome.DENIED: "Refused: not permitted, or the registry cannot do it. As it was; see its reason.",
+        Outcome.FAILED: "The registry failed, even after retries. Apply again.",
+        Outcome.NOT_REACHED: "Not tried, because the registry had failed at others. As it was; apply again.",
+    },
+)
+
 
 if TYPE_CHECKING:
     from ebbtide.targets.oci.purge.shop import RegistryShop
@@ -21,9 +52,9 @@ if TYPE_CHECKING:
 # ruff: noqa: PLC0415 - every command imports this, and few need a registry
 
 PURGE = "registry"
-"""The name of the collector of what has expired."""
+"""The name of the collector of expired images."""
 NO_RULE_MATCHED = "no rule matched"
-"""A second rule of what falls under a policy for want of one, so that plans and reports count it."""
+"""A second rule of items that fall under a policy because no rule matched, so that reports count them."""
 
 
 class RegistryKind(TargetKind):
@@ -43,7 +74,7 @@ class RegistryKind(TargetKind):
     )
 
     def url(self, text: str) -> str:
-        """Return the one spelling of a registry's address."""
+        """Return the normal form of a registry's address."""
         from ebbtide.targets.oci.client.address import parse_address
 
         return str(parse_address(text))
@@ -58,36 +89,12 @@ class RegistryKind(TargetKind):
         """Own nothing that another target could reach."""
         return {}
 
-    def check_bin_setting(self, text: str) -> None:
-        """Refuse: policies decide how long images stay in the bin."""
-        raise BadInput(
-            f"for {text} policies say what is recycled, and for how long",
-            fix="assign a policy with 'recycle' (see 'ebb image policy')",
-        )
-
-    def open_bin(self, text: str, workspace: Workspace) -> BinReference:
-        """Open the bins of a whole registry or of one repository, or find the image that is named."""
-        from ebbtide.targets.oci.bin.entry import is_bin, original_of
-        from ebbtide.targets.oci.bin.image_bin import ImageBin
-        from ebbtide.targets.oci.client.image_ref import image_ref, is_image, repository_ref
-
-        items: tuple[str, ...] = ()
-        if is_image(text):
-            image = image_ref(text)
-            registry, repository, items = image.registry, image.repository, (image.name,)
-        else:
-            registry, repository = repository_ref(text)
-        if is_bin(repository):
-            repository = original_of(repository)
-        shop = registry_shop(workspace, registry)
-        return BinReference(ImageBin(shop, workspace.warn, repository or None), items)
-
     def words(self, plan: Manifest) -> Words:  # noqa: ARG002 (always the same)
         """Return the words for a plan."""
-        return WORDS
+        return REGISTRY_WORDS
 
     def described(self, plan: Manifest) -> list[str]:
-        """Say what was scanned, where what runs was learned, and what is due for want of a rule."""
+        """Describe the scan, the source of running images, and what is due for lack of a rule."""
         read, lines = plan.snapshot, []
         if "manifests_read" in read:
             tags, manifests = plural(read["tags"], "tag"), plural(read["manifests"], "manifest")
@@ -107,6 +114,30 @@ class RegistryKind(TargetKind):
             lines.append(f"due only because no rule matched: {said}")
         return lines
 
+    def check_bin_setting(self, text: str) -> None:
+        """Refuse: policies decide how long images stay in the bin."""
+        raise BadInput(
+            f"for {text} policies say what is recycled, and for how long",
+            fix="assign a policy with 'recycle' (see 'ebb image policy')",
+        )
+
+    def open_bin(self, text: str, workspace: Workspace) -> BinReference:
+        """Open the bins of a whole registry or of one repository, or find the image that is named."""
+        from ebbtide.targets.oci.bin.entry import is_bin, original_of
+        from ebbtide.targets.oci.bin.image_bin import ImageBin
+        from ebbtide.targets.oci.client.address import image_ref, is_image, repository_ref
+
+        items: tuple[str, ...] = ()
+        if is_image(text):
+            image = image_ref(text)
+            registry, repository, items = image.registry, image.repository, (image.name,)
+        else:
+            registry, repository = repository_ref(text)
+        if is_bin(repository):
+            repository = original_of(repository)
+        shop = registry_shop(workspace, registry)
+        return BinReference(ImageBin(shop, workspace.warn, repository or None), items)
+
     def simulation(self) -> Simulation:
         """Return the simulation of registry worlds."""
         from ebbtide.targets.oci.policy_suite import RegistrySimulation
@@ -124,10 +155,10 @@ KIND = RegistryKind()
 
 
 def image_records(workspace: Workspace) -> ImageRecords:
-    """Return what is kept of registries, beside the ledger: policies, marks, the log, roles."""
+    """Return the records of registries, beside the ledger: policies, marks, the log, roles."""
     from ebbtide.targets.oci.records.records import ImageRecords
 
-    # The ledger is opened first, so that the database is known to be of this root's kind.
+    # The ledger is opened first, so that the database is known to belong to this kind of root.
     clock = workspace.context.clock
     url, rehearsal = workspace.settings.database("ledger"), workspace.is_rehearsal
     return workspace.shared("image records", lambda: ImageRecords(url, clock=clock, rehearsal=rehearsal))
@@ -136,8 +167,8 @@ def image_records(workspace: Workspace) -> ImageRecords:
 def registry_shop(workspace: Workspace, target: str) -> RegistryShop:
     """Return what runs on a registry work with; one at an unknown name is asked who it is."""
     from ebbtide.storage.network import LOCAL_ONLY, check_loopback
-    from ebbtide.targets.oci.base import RegistrySpec
     from ebbtide.targets.oci.client.address import LayoutPath, parse_address
+    from ebbtide.targets.oci.client.registry import RegistrySpec
     from ebbtide.targets.oci.purge.identity import owner_of
     from ebbtide.targets.oci.purge.shop import RegistryShop
 
@@ -161,4 +192,4 @@ class _Owners:
         self.known: dict[str, str] = {}
 
     def close(self) -> None:
-        """Let go of nothing."""
+        """Do nothing: nothing is open."""

@@ -19,10 +19,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ebbtide.core.errors import EbbtideError, MetadataError, NotFound, SafetyStop
-from ebbtide.targets.oci.base import Manifest, Registry
 from ebbtide.targets.oci.bin.entry import MARKER_REPOSITORY
-from ebbtide.targets.oci.documents import OCI_MANIFEST, parse_object
-from ebbtide.targets.oci.names import digest_of
+from ebbtide.targets.oci.client.manifest import OCI_MANIFEST, parse_object
+from ebbtide.targets.oci.client.names import digest_of
+from ebbtide.targets.oci.client.registry import Manifest, Registry
 
 TAG = "registry"
 PREFIX = "io.ebbtide.targets.oci."

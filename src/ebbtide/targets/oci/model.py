@@ -1,7 +1,8 @@
-"""What a registry holds, what runs, and what the purge makes of a tag or a manifest."""
+"""The model of a registry: images, running images, verdicts, and adoption. Data only."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -9,10 +10,10 @@ from enum import StrEnum
 from ebbtide.targets.oci.policies.policy import Assigned
 
 OLDEST_SCAN = timedelta(hours=24)
-"""By default what ran longer ago than this says nothing about what runs now."""
+"""By default an older list of running images says nothing about what runs now."""
 
 
-class Decision(StrEnum):
+class ImageDecision(StrEnum):
     """What becomes of a tag or a manifest."""
 
     KEEP = "keep"
@@ -20,15 +21,15 @@ class Decision(StrEnum):
     """It goes into the recycle bin."""
     DELETE = "delete"
     REFUSE = "refuse"
-    """Somebody asked to delete it, and it must not go."""
+    """Its delete was requested, and it must not go."""
 
 
-GOES = (str(Decision.RECYCLE), str(Decision.DELETE))
-"""The decisions by which something goes."""
+GOES = (str(ImageDecision.RECYCLE), str(ImageDecision.DELETE))
+"""The decisions by which an item goes."""
 
 
 class QuarantineState(StrEnum):
-    """How far the check of an image has come; an image that passed is in no quarantine."""
+    """The state of the check of an image; an image that passed is not in quarantine."""
 
     PENDING = "pending"
     FAILED = "failed"
@@ -36,7 +37,7 @@ class QuarantineState(StrEnum):
 
 @dataclass(frozen=True)
 class Quarantine:
-    """An image is held back, or was found bad, since when if that is known."""
+    """An image is held back, or failed its check, since when if that is known."""
 
     state: QuarantineState
     since: datetime | None = None
@@ -44,26 +45,26 @@ class Quarantine:
 
 @dataclass(frozen=True)
 class Tag:
-    """A name of a manifest, with what was assigned to it; None is what is not known."""
+    """A name of a manifest, with its assigned values; None means unknown."""
 
     name: str
     moved_at: datetime | None = None
     assigned: Assigned = field(default_factory=Assigned)
     delete_requested: bool = False
     seen_at: datetime | None = None
-    """By when a scan saw the tag stand for this digest: it was moved then or before."""
+    """When a scan first saw the tag stand for this digest: it was moved then or before."""
     copied: bool = False
-    """A scan gave it the values, by a rule or for want of one; nobody assigned them."""
+    """A scan assigned the values, by a rule or because none matched; no person did."""
 
     @property
     def clock(self) -> datetime | None:
-        """Since when the tag counts: its move or, if nobody saw that, the first sight of it."""
+        """Since when the tag counts: its move or, if that is unknown, the first sight of it."""
         return self.moved_at or self.seen_at
 
 
 @dataclass(frozen=True)
 class Image:
-    """A manifest and its tags; None is what is not known."""
+    """A manifest and its tags; None means unknown."""
 
     repository: str
     digest: str
@@ -71,7 +72,7 @@ class Image:
     children: tuple[str, ...] = ()
     """The manifests that an index lists."""
     subject: str | None = None
-    """The manifest that this one is about: a signature names what it signs."""
+    """The manifest that this one refers to: a signature names what it signs."""
     pushed_at: datetime | None = None
     untagged_since: datetime | None = None
     quarantine: Quarantine | None = None
@@ -80,19 +81,19 @@ class Image:
     media_type: str | None = None
     size: int | None = None
     seen_at: datetime | None = None
-    """By when a scan saw the manifest: it was pushed then or before."""
+    """When a scan first saw the manifest: it was pushed then or before."""
     created_at: datetime | None = None
-    """When the image says that it was built: it orders tags of which nothing better is known."""
+    """When the image was built, according to its configuration: orders tags without better times."""
 
     @property
     def clock(self) -> datetime | None:
-        """Since when the manifest counts: its push or, if nobody saw that, the first sight of it."""
+        """Since when the manifest counts: its push or, if that is unknown, the first sight of it."""
         return self.pushed_at or self.seen_at
 
 
 @dataclass(frozen=True)
-class Reference:
-    """A name by which something runs; without a repository the digest alone is known."""
+class RunningReference:
+    """A name by which an image runs; without a repository only the digest is known."""
 
     repository: str | None
     tag: str | None = None
@@ -106,26 +107,55 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Running:
-    """What was found running, and when; a scan without a time was made for this very purge."""
+class RunningImages:
+    """The running images that were found, and when; a scan without a time was made for this very purge."""
 
-    references: tuple[Reference, ...] = ()
+    references: tuple[RunningReference, ...] = ()
     scanned_at: datetime | None = None
     failed: str = ""
-    """Why the scan is not to be trusted; empty if it is."""
+    """Why the scan cannot be trusted; empty if it can."""
 
 
 @dataclass(frozen=True)
-class Judgement:
+class ImageVerdict:
     """What becomes of one tag or, without one, of one manifest."""
 
     repository: str
     digest: str
     tag: str | None
-    decision: Decision
+    decision: ImageDecision
     policy: str
     deadline: datetime | None
-    """When it goes or would go but for what holds it; None is never, or nobody knows."""
+    """When it goes, or would go if nothing held it; None if never or unknown."""
     held_by: tuple[str, ...] = ()
     unmatched: bool = False
     """No assign rule matches it or something that keeps it, and nobody assigned anything there."""
+
+
+WHOLE = ""
+"""Instead of a repository: the whole registry, including later repositories."""
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """Who confirmed what the policies do, and when."""
+
+    at: datetime
+    by: str
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """
+    What of a registry was confirmed, by repository; WHOLE is all of it.
+
+    A registry that Ebbtide has never purged stores images that nobody wrote a rule for. So the first plan
+    shows which policies would apply to what, and a person confirms that. Until then scans record what exists
+    and since when, and assign no policy: what is confirmed is what the policies say on that day.
+    """
+
+    confirmed: Mapping[str, Confirmation]
+
+    def covers(self, repository: str) -> bool:
+        """Return True if a repository or, for WHOLE, the registry may be purged."""
+        return WHOLE in self.confirmed or repository in self.confirmed

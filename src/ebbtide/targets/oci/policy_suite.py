@@ -12,12 +12,12 @@ from ebbtide.core.documents import nearest
 from ebbtide.core.errors import BadInput, WorldError
 from ebbtide.core.instant import parse_instant
 from ebbtide.input_files import read_document, read_text, shown_name
-from ebbtide.targets.oci.lines import check_images, plain_judgement, read_image, read_lines
-from ebbtide.targets.oci.model import OLDEST_SCAN, Decision, Image, Judgement, Running
+from ebbtide.targets.oci.model import OLDEST_SCAN, Image, ImageDecision, ImageVerdict, RunningImages
 from ebbtide.targets.oci.oracle import judge
 from ebbtide.targets.oci.policies.document import policies_hash, read_policies
 from ebbtide.targets.oci.policies.policy import Policies
 from ebbtide.targets.oci.running import read_running, running_of
+from ebbtide.targets.oci.simulated_images import check_images, plain_judgement, read_image, read_lines
 from ebbtide.targets.target import (
     CaseResult,
     CheckedPolicy,
@@ -121,7 +121,7 @@ class RegistryCase:
     name: str
     policies: Policies
     images: tuple[Image, ...]
-    running: Running | None
+    running: RunningImages | None
     now: datetime
     expect: dict[str, str]
 
@@ -166,7 +166,7 @@ def _compare(case: RegistryCase) -> CaseResult:
     return CaseResult(case.name, not differences, case.expect, actual, differences)
 
 
-def _name(judgement: Judgement) -> str:
+def _name(judgement: ImageVerdict) -> str:
     end = f"@{judgement.digest}" if judgement.tag is None else f":{judgement.tag}"
     return f"{judgement.repository}{end}"
 
@@ -184,7 +184,7 @@ def _expect(data: Any, images: Sequence[Image], label: str) -> dict[str, str]:
         raise WorldError(f"{label} expects nothing", fix=fix)
     names = {f"{image.repository}@{image.digest}" for image in images}
     names |= {f"{image.repository}:{tag.name}" for image in images for tag in image.tags}
-    decisions = [str(decision) for decision in Decision]
+    decisions = [str(decision) for decision in ImageDecision]
     for name, decision in data.items():
         if name not in names:
             found = f"{label}: expect names {name!r}, which is none of its images"

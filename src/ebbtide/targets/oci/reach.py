@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from ebbtide.core.errors import EnvironmentProblem, Unsupported
-from ebbtide.targets.oci.base import RegistrySpec
-from ebbtide.targets.oci.client.opening import open_registry
+from ebbtide.targets.oci.client.registry import RegistrySpec, open_registry
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,6 @@ from typing import Protocol, runtime_checkable
 
 from ebbtide.core.errors import EbbtideError, MetadataError, NotFound, Refused, StalePlan, Unsupported
 from ebbtide.core.instant import NEVER
-from ebbtide.targets.oci.base import Manifest, Registry
 from ebbtide.targets.oci.bin.entry import (
     MARKER_REPOSITORY,
     PREFIX,
@@ -41,7 +40,8 @@ from ebbtide.targets.oci.bin.entry import (
     read_entry_document,
 )
 from ebbtide.targets.oci.bin.image_copy import removal_order
-from ebbtide.targets.oci.documents import INDEXES, Content, parse_object, read_content
+from ebbtide.targets.oci.client.manifest import INDEXES, Content, parse_object, read_content
+from ebbtide.targets.oci.client.registry import Manifest, Registry
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,8 @@ from typing import Any
 
 from ebbtide.core.errors import BadInput, EbbtideError, MetadataError, Refused
 from ebbtide.core.instant import NEVER, format_instant, parse_instant
-from ebbtide.targets.oci.base import Descriptor, Manifest
-from ebbtide.targets.oci.documents import OCI_INDEX, parse_object, read_content
-from ebbtide.targets.oci.names import (
+from ebbtide.targets.oci.client.manifest import OCI_INDEX, parse_object, read_content
+from ebbtide.targets.oci.client.names import (
     check_digest,
     check_repository,
     digest_of,
@@ -27,6 +26,7 @@ from ebbtide.targets.oci.names import (
     is_repository,
     is_tag,
 )
+from ebbtide.targets.oci.client.registry import Descriptor, Manifest
 
 PREFIX = "io.ebbtide.recycle."
 VERSION = "1"

@@ -44,7 +44,6 @@ from ebbtide.engine.newest_run import check_newest_run
 from ebbtide.state.locks import target_lock
 from ebbtide.state.users import SYSTEM, current_user
 from ebbtide.storage.store import DeleteResult
-from ebbtide.targets.oci.base import Registry, RegistrySpec
 from ebbtide.targets.oci.bin.contents import (
     bin_repositories,
     discard_each,
@@ -56,9 +55,9 @@ from ebbtide.targets.oci.bin.contents import (
 )
 from ebbtide.targets.oci.bin.entry import BinEntry, bin_repository, is_follower, is_own_shape, original_of
 from ebbtide.targets.oci.bin.moves import RestoredImage, restore
-from ebbtide.targets.oci.client.image_ref import image_in, place_in
-from ebbtide.targets.oci.client.opening import open_registry
-from ebbtide.targets.oci.graph import follows_a_digest
+from ebbtide.targets.oci.client.address import image_in, place_in
+from ebbtide.targets.oci.client.names import follows_a_digest
+from ebbtide.targets.oci.client.registry import Registry, RegistrySpec, open_registry
 from ebbtide.targets.oci.policies.policy import RECYCLE_BIN
 from ebbtide.targets.oci.purge.acting import Results, acted, refused
 from ebbtide.targets.oci.purge.collector import check_same_registry, outcome_words

@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ebbtide.core.errors import MetadataError, NotFound, StoreError
-from ebbtide.targets.oci.base import Descriptor, Manifest, Registry
-from ebbtide.targets.oci.documents import MEDIA_TYPES, Content, read_content
+from ebbtide.targets.oci.client.manifest import MEDIA_TYPES, Content, read_content
+from ebbtide.targets.oci.client.registry import Descriptor, Manifest, Registry
 
 _ELSEWHERE = ("nondistributable", "rootfs.foreign")
 """Kinds of layers that are fetched from a vendor and need not be in the registry."""

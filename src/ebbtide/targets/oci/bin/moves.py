@@ -23,7 +23,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ebbtide.core.errors import Denied, EbbtideError, MetadataError, NotFound, Refused, Unsupported
-from ebbtide.targets.oci.base import Registry
 from ebbtide.targets.oci.bin.contents import discard_each, entries, find_entry
 from ebbtide.targets.oci.bin.entry import (
     BinEntry,
@@ -42,7 +41,8 @@ from ebbtide.targets.oci.bin.image_copy import (
     despite_others,
     is_whole,
 )
-from ebbtide.targets.oci.names import check_tag
+from ebbtide.targets.oci.client.names import check_tag
+from ebbtide.targets.oci.client.registry import Registry
 
 
 @dataclass(frozen=True)

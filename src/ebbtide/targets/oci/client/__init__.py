@@ -1,1 +1,1 @@
-"""Talking to registries: the OCI distribution API, and image-layout folders behind the same protocol."""
+"""Clients of registries: the OCI distribution API, and image-layout folders, behind one protocol."""

@@ -1,23 +1,61 @@
 """
-Getting in: nothing, a password or a token, whichever the registry asks for.
+Authorization: nothing, a password or a token, as the registry's challenge asks.
 
-A token is asked for where the registry's challenge says, kept for the rights it was asked for, and asked for
-again once when it is refused. No error or log names a secret, nor the URL of a request for one.
+A token is requested where the challenge says, kept for the scopes it was requested for, and requested again
+once when it is refused. No error or log names a secret, nor the URL of a request for one.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from threading import Lock
 
 import httpx
 
 from ebbtide.core.errors import Denied, MetadataError
-from ebbtide.targets.oci.client.challenge import Challenge, parse_challenges
-from ebbtide.targets.oci.client.options import Credentials
+from ebbtide.targets.oci.client.credentials import Credentials
+
+_SCHEME = re.compile(r"\s*,?\s*([A-Za-z][A-Za-z0-9-]*)(?:\s+|$)(?![=])")
+_PARAMETER = re.compile(r'\s*,?\s*([A-Za-z_-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s",]+))')
+
+
+@dataclass(frozen=True)
+class Challenge:
+    """One way to authenticate: `basic`, or `bearer` with the URL that issues tokens."""
+
+    scheme: str
+    realm: str = ""
+    service: str = ""
+    scope: str = ""
+
+
+def parse_challenges(headers: Iterable[str]) -> list[Challenge]:
+    """
+    Parse the challenges of all WWW-Authenticate headers; ones that are not understood are skipped.
+
+    >>> parse_challenges(['Bearer realm="https://r.example/token",service="r",scope="repository:a:pull,push"'])
+    [Challenge(scheme='bearer', realm='https://r.example/token', service='r', scope='repository:a:pull,push')]
+    """
+    return [challenge for header in headers for challenge in _parse_header(header)]
+
+
+def _parse_header(header: str) -> Iterable[Challenge]:
+    position = 0
+    while scheme := _SCHEME.match(header, position):
+        position = scheme.end()
+        values: dict[str, str] = {}
+        while found := _PARAMETER.match(header, position):
+            position = found.end()
+            quoted = re.sub(r"\\(.)", r"\1", found[2]) if found[2] is not None else found[3]
+            values[found[1].lower()] = quoted
+        yield Challenge(
+            scheme[1].lower(), values.get("realm", ""), values.get("service", ""), values.get("scope", "")
+        )
+
 
 Scopes = tuple[str, ...]
 """Rights that a request needs, like ``repository:team/app:pull``."""
@@ -29,19 +67,19 @@ Fetch = Callable[[httpx.URL, dict[str, str]], bytes]
 
 @dataclass
 class Authorization:
-    """What was learned about getting into one registry; threads share it."""
+    """The authorization for one registry, learned from its challenges; threads share it."""
 
     origin: httpx.URL
     credentials: Credentials
     fetch: Fetch
     find: FindCredentials | None = None
-    """Where to look for credentials when the registry asks for some and none are given."""
+    """Where to look for credentials if the registry asks for some and none are given."""
     _basic: bool = False
     _tokens: dict[Scopes, str] = field(default_factory=dict, repr=False)
     _lock: Lock = field(default_factory=Lock, repr=False)
 
     def header(self, scopes: Scopes) -> str:
-        """Give the header for a request; nothing as long as the registry has not asked for any."""
+        """Return the header for a request; empty until the registry has asked for one."""
         if self._basic:
             return _basic(self.credentials)
         token = self._tokens.get(scopes)
@@ -49,10 +87,10 @@ class Authorization:
 
     def renew(self, response: httpx.Response, scopes: Scopes, refused: str) -> bool:
         """
-        Do what a 401 asks for, and tell whether to send the request again.
+        Do what a 401 asks for, and return True if the request should be sent again.
 
-        `refused` is the header that was not enough: if another thread has got a better one meanwhile, that
-        one is used.
+        `refused` is the header that was not enough: if another thread has got a better one in the meantime,
+        that one is used.
         """
         with self._lock:
             current = self.header(scopes)
@@ -72,7 +110,7 @@ class Authorization:
             return False
 
     def _token(self, challenge: Challenge, scopes: Scopes) -> str:
-        """Ask for a token with the rights that the registry names and those that the request needs."""
+        """Request a token with the rights that the registry names and those that the request needs."""
         if self.credentials.token:
             return self.credentials.token
         realm = self._realm(challenge)
@@ -95,7 +133,7 @@ class Authorization:
         return token
 
     def _realm(self, challenge: Challenge) -> httpx.URL:
-        """Check where to ask for a token: a password must not leave an https registry by plain http."""
+        """Check where to request a token: a password must not leave an https registry by plain http."""
         try:
             realm = httpx.URL(challenge.realm)
         except httpx.InvalidURL:
@@ -103,8 +141,8 @@ class Authorization:
         if realm.scheme == "https" or (realm.scheme == "http" and self.origin.scheme == "http"):
             return realm
         raise Denied(
-            f"{self.origin.host} wants a token from a place that is not safe",
-            why="its realm is no https address, and whoever listens could read the password",
+            f"{self.origin.host} asks for a token from an unsafe address",
+            why="its realm is not https, so anyone on the network could read the password",
             fix="have the registry's token service use https",
         )
 

@@ -1,11 +1,13 @@
 """
-Judging a registry on Spark: the verdicts are those of the oracle, whatever the size of the registry.
+The verdicts on a registry, computed on Spark for registries of any size.
 
-1. :mod:`ties` numbers the manifests, checks the tables, and finds which manifests keep which.
-2. :mod:`own` asks the terms of each tag and manifest, by the very functions that the oracle uses.
-3. :mod:`running` and :mod:`newest` find what is held from outside.
-4. :mod:`fates` hands lapses and holds on from holders to what they hold, until nothing changes.
-5. :mod:`verdicts` decides and says why; :mod:`sizes` counts every blob once.
+1. :mod:`graph` numbers the manifests, checks the tables, and finds which manifests keep which.
+2. :mod:`expiry` computes until when each tag and manifest stays by itself.
+3. :mod:`holds` finds what running images and keep_newest rules hold.
+4. :mod:`graph` propagates expiry and holds from holders to what they hold, until nothing changes.
+5. :mod:`verdicts` decides and says why, and counts every blob once.
 
-No table is ever gathered in one place, and no step works on a whole repository at once: one may hold all.
+Nothing here calls the oracle or is called by it: they share the model, the policies and the words for holds,
+and a property test compares their verdicts. No table is collected in one place, and no step works on a whole
+repository at once, since one repository may contain everything.
 """

@@ -1,1 +1,1 @@
-"""What a registry holds, found on Spark and dated by what Ebbtide has seen itself."""
+"""The inventory of a registry: scans, the snapshots that they write, and notifications."""

@@ -1,8 +1,8 @@
 """
-Snapshots of registries: the two tables of a scan in a folder of their own, whole or not there at all.
+Snapshots of registries: the two tables of a scan in a folder, complete or absent.
 
-The note is written last, and says how many rows the tables have; without it a folder is no snapshot. Which
-snapshot is the current one is recorded elsewhere, in the database.
+The note is written last, and contains the row counts of the tables; a folder without it is not a snapshot.
+The database records which snapshot is the current one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What was known of a registry after a scan."""
+    """What was known about a registry after a scan."""
 
     spark: SparkSession
     folder: Path
@@ -56,7 +56,7 @@ class Snapshot:
         return TAGS.read(self.spark, self.folder / TAGS_FOLDER)
 
     def rows(self) -> tuple[list[Row], list[Row]]:
-        """Read the rows of both tables without Spark, where there are few; all of them, or MetadataError."""
+        """Read the rows of both tables without Spark, if there are few; all of them, or MetadataError."""
         return (
             self._rows(IMAGES, IMAGES_FOLDER, self.image_count),
             self._rows(TAGS, TAGS_FOLDER, self.tag_count),
@@ -70,40 +70,40 @@ class Snapshot:
 
 
 def snapshot_folder(root: Path, uid: str, name: str) -> Path:
-    """Name the folder of a snapshot."""
+    """Return the folder of a snapshot."""
     return root / "registries" / uid / name
 
 
 def snapshot_name(at: datetime) -> str:
-    """Name a snapshot after its time, so that names are in the order of time."""
+    """Name a snapshot after its time, so that names sort by time."""
     return f"{at:%Y%m%dT%H%M%S%fZ}"
 
 
-def write_frames(
+def write_snapshot_tables(
     spark: SparkSession, folder: Path, images: DataFrame, tags: DataFrame, scanned: Mapping[str, datetime]
 ) -> Snapshot:
-    """Write both tables by Spark, then the note; give the snapshot as it can be read back."""
+    """Write both tables with Spark, then the note; return the snapshot as it can be read back."""
     with own_errors():
         IMAGES.write(images, folder / IMAGES_FOLDER)
         TAGS.write(tags, folder / TAGS_FOLDER)
     return _noted(spark, folder, scanned)
 
 
-def write_few(
+def write_snapshot_rows(
     spark: SparkSession,
     folder: Path,
     images: Iterable[Row],
     tags: Iterable[Row],
     scanned: Mapping[str, datetime],
 ) -> Snapshot:
-    """Write both tables without Spark, then the note; Spark reads them as if it had written them."""
+    """Write both tables without Spark, then the note; Spark reads them like its own."""
     write_rows(IMAGES, images, folder / IMAGES_FOLDER)
     write_rows(TAGS, tags, folder / TAGS_FOLDER)
     return _noted(spark, folder, scanned)
 
 
 def _noted(spark: SparkSession, folder: Path, scanned: Mapping[str, datetime]) -> Snapshot:
-    """Force both tables to disk, then write how many rows they have."""
+    """Force both tables to disk, then write their row counts."""
     for name in _TABLES:
         make_durable(folder / name)
     images, tags = (counted_rows(folder / name) for name in _TABLES)
@@ -114,19 +114,19 @@ def _noted(spark: SparkSession, folder: Path, scanned: Mapping[str, datetime]) -
 
 
 def read_snapshot(spark: SparkSession, folder: Path) -> Snapshot:
-    """Find a snapshot that should be there; MetadataError if it is not, or not what was written."""
+    """Read a snapshot; raise MetadataError if it is missing or not what was written."""
     note = check_snapshot(folder)
     scanned = {name: from_micros(at) for name, at in note["scanned"].items()}
     return Snapshot(spark, folder, scanned, note["images"], note["tags"])
 
 
 def scan_times(folder: Path) -> dict[str, datetime]:
-    """Say when each repository of a snapshot was last scanned, without Spark."""
+    """Return when each repository of a snapshot was last scanned, without Spark."""
     return {name: from_micros(at) for name, at in _read_note(folder)["scanned"].items()}
 
 
 def check_snapshot(folder: Path) -> dict[str, Any]:
-    """Give the note of a snapshot whose tables are whole; MetadataError if they are not what was written."""
+    """Return the note of a snapshot; raise MetadataError if its tables are not what was written."""
     note = _read_note(folder)
     for name in _TABLES:
         try:
@@ -154,9 +154,9 @@ def _readable(folder: Path, name: str) -> Iterator[None]:
 
 def remove_older(root: Path, uid: str, current: str, keep: int = 2) -> list[str]:
     """
-    Remove all but the newest snapshots and the current one; give the names of those that are gone.
+    Remove all but the newest snapshots and the current one; return the names of the removed ones.
 
-    A folder that is newer than the current one may be a scan at work, so it is left alone.
+    A folder newer than the current one may be a scan in progress, so it is left alone.
     """
     place = root / "registries" / uid
     names = sorted((path.name for path in place.iterdir() if path.is_dir()), reverse=True)

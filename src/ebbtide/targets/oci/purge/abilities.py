@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from ebbtide.targets.oci.base import Ability, Capabilities, Registry
+from ebbtide.targets.oci.client.registry import Ability, Capabilities, Registry
 
 _AT_ONCE = 8
 _NO_DELETE = {

@@ -29,11 +29,9 @@ from ebbtide.core.errors import (
 from ebbtide.core.instant import format_instant
 from ebbtide.engine.actor import Attempt, settle
 from ebbtide.storage.store import DeleteResult
-from ebbtide.targets.oci.base import Registry, RegistrySpec
 from ebbtide.targets.oci.bin.entry import BinEntry, KeptTag
 from ebbtide.targets.oci.bin.moves import set_aside
-from ebbtide.targets.oci.client.opening import open_registry
-from ebbtide.targets.oci.client.untagging import untag
+from ebbtide.targets.oci.client.registry import Registry, RegistrySpec, open_registry, untag
 from ebbtide.targets.oci.policies.policy import Policy
 from ebbtide.targets.oci.purge.planned import Action, Planned, by_manifest, planned_items, tags_of
 

@@ -27,9 +27,9 @@ from ebbtide.engine.spark.progress import OnProgress, no_progress
 from ebbtide.engine.tables.contracts import NEWLY_REFERENCED, PLAN
 from ebbtide.engine.tables.digest import address_hash
 from ebbtide.state.users import SYSTEM, current_user
-from ebbtide.targets.oci.base import Capabilities
 from ebbtide.targets.oci.bin.contents import OwnCollector
 from ebbtide.targets.oci.client.address import repository_of
+from ebbtide.targets.oci.client.registry import Capabilities
 from ebbtide.targets.oci.kind import PURGE
 from ebbtide.targets.oci.model import GOES
 from ebbtide.targets.oci.policies.policy import RECYCLE_BIN
@@ -46,7 +46,7 @@ from ebbtide.targets.oci.purge.survey import not_adopted, policy_shares
 from ebbtide.targets.oci.reach import RegistryReach
 from ebbtide.targets.oci.records.model import Role
 from ebbtide.targets.oci.running_source import RunningSource, planned_source
-from ebbtide.targets.oci.tables import VERDICTS
+from ebbtide.targets.oci.tables import IMAGE_VERDICTS
 
 _YOUNG = timedelta(days=1)
 
@@ -208,7 +208,7 @@ class PurgeCollector(Collector):
         looker = looker_of(self.shop, spark)
         repositories = planned_repositories(rows)
         found = looker.verdicts(self._order_at_apply(plan), plan.now, repositories, folder)
-        now = VERDICTS.check(found).select(
+        now = IMAGE_VERDICTS.check(found).select(
             f.concat_ws("@", "repository", "digest").alias("address"), "tag", "decision", "held_by"
         )
         # What is not there any more has no verdict: the actor finds it absent, or that the tag moved.

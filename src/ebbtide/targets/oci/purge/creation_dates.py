@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as f
 
 from ebbtide.core.errors import EbbtideError
-from ebbtide.targets.oci.base import Registry
-from ebbtide.targets.oci.documents import INDEXES, parse_object, read_content
-from ebbtide.targets.oci.graph import follows_a_digest
+from ebbtide.targets.oci.client.manifest import INDEXES, parse_object, read_content
+from ebbtide.targets.oci.client.names import follows_a_digest
+from ebbtide.targets.oci.client.registry import Registry
 from ebbtide.targets.oci.policies.policy import KeepNewest
 
 MOST_READ = 2000

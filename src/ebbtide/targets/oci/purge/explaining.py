@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from ebbtide.core.decision import Decision, HoldReason
 from ebbtide.core.errors import NotFound
 from ebbtide.core.instant import NEVER, format_instant
-from ebbtide.targets.oci.base import Capabilities
+from ebbtide.targets.oci.client.registry import Capabilities
 from ebbtide.targets.oci.kind import NO_RULE_MATCHED
-from ebbtide.targets.oci.model import GOES, Image, Judgement, Tag
+from ebbtide.targets.oci.model import GOES, Image, ImageVerdict, Tag
 from ebbtide.targets.oci.oracle import judge
 from ebbtide.targets.oci.purge.abilities import unable, unable_alone
 from ebbtide.targets.oci.purge.known import with_names
@@ -28,7 +28,7 @@ from ebbtide.targets.oci.purge.standings import BLOCKED, ELSE, MOST_WORDS, REASO
 class Answer:
     """What a plan says of one tag or manifest."""
 
-    judgement: Judgement
+    judgement: ImageVerdict
     decision: str
     """due or held."""
     deadline: datetime
@@ -83,7 +83,7 @@ def explain_image(
 
 
 def answers(
-    judgements: Sequence[Judgement], able: Mapping[str, Capabilities], now: datetime
+    judgements: Sequence[ImageVerdict], able: Mapping[str, Capabilities], now: datetime
 ) -> tuple[Answer, ...]:
     """Say what a plan makes of judgements, given what the registry can do in each repository."""
     going = {(one.repository, one.digest) for one in judgements if _goes(one) and one.tag is None}
@@ -97,7 +97,7 @@ def answers(
     return tuple(found)
 
 
-def _answer(judgement: Judgement, blocked: str, now: datetime) -> Answer:
+def _answer(judgement: ImageVerdict, blocked: str, now: datetime) -> Answer:
     if blocked:
         return Answer(judgement, str(Decision.HELD), NEVER, BLOCKED, blocked)
     if judgement.held_by:
@@ -113,7 +113,7 @@ def _answer(judgement: Judgement, blocked: str, now: datetime) -> Answer:
     return Answer(judgement, str(Decision.HELD), deadline, str(HoldReason.NOT_YET), coming)
 
 
-def _goes(judgement: Judgement) -> bool:
+def _goes(judgement: ImageVerdict) -> bool:
     return str(judgement.decision) in GOES
 
 

@@ -9,15 +9,14 @@ from ebbtide.core.display import Explanation, Heading, Table
 from ebbtide.core.errors import StoreError
 from ebbtide.core.format import human_bytes
 from ebbtide.core.instant import format_instant, format_second
-from ebbtide.targets.oci.base import Ability, Capabilities
-from ebbtide.targets.oci.client.address import registry_address
-from ebbtide.targets.oci.client.image_ref import ImageRef, image_ref
-from ebbtide.targets.oci.lines import plain_judgement
-from ebbtide.targets.oci.model import Judgement
+from ebbtide.targets.oci.client.address import ImageRef, image_ref, registry_address
+from ebbtide.targets.oci.client.registry import Ability, Capabilities
+from ebbtide.targets.oci.model import ImageVerdict
 from ebbtide.targets.oci.purge.explaining import Answer, Explained, explain_image
 from ebbtide.targets.oci.purge.known import known
 from ebbtide.targets.oci.purge.order import PurgeOrder
 from ebbtide.targets.oci.purge.shop import RegistryShop
+from ebbtide.targets.oci.simulated_images import plain_judgement
 
 
 def ref_in(registry: str, name: str) -> ImageRef:
@@ -71,5 +70,5 @@ def explanation(explained: Explained) -> Explanation:
     return Explanation((heading, shown, *explained.rules), {"judgements": plain, "rules": explained.rules})
 
 
-def _name(judgement: Judgement) -> str:
+def _name(judgement: ImageVerdict) -> str:
     return f"tag {judgement.tag}" if judgement.tag else "manifest"

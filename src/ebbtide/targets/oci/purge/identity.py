@@ -12,8 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from ebbtide.core.errors import Denied, EbbtideError, Refused, SafetyStop, StoreError, Unsupported
-from ebbtide.targets.oci.base import Registry, RegistrySpec
-from ebbtide.targets.oci.client.opening import open_registry
+from ebbtide.targets.oci.client.registry import Registry, RegistrySpec, open_registry
 from ebbtide.targets.oci.marker import RegistryMarker, is_same, read_marker, write_marker
 from ebbtide.targets.oci.purge.shop import RegistryShop
 from ebbtide.targets.oci.records.identity import Identity

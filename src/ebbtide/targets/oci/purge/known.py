@@ -24,7 +24,7 @@ from ebbtide.targets.oci.model import Image, Tag
 from ebbtide.targets.oci.policies.policy import Assigned
 from ebbtide.targets.oci.records.model import Mark, Target
 from ebbtide.targets.oci.records.records import ImageRecords
-from ebbtide.targets.oci.rows import assigned_of, image_of, tag_of
+from ebbtide.targets.oci.tables import assigned_of, image_of, tag_of
 
 Row = dict[str, Any]
 _BATCH = 8192

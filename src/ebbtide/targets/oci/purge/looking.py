@@ -22,10 +22,8 @@ from ebbtide.engine.layout import RunFolder
 from ebbtide.engine.spark.progress import OnProgress, no_progress
 from ebbtide.engine.tables.files import write_rows
 from ebbtide.state.users import SYSTEM
-from ebbtide.targets.oci.base import RegistrySpec
-from ebbtide.targets.oci.client.opening import open_registry
-from ebbtide.targets.oci.inventory.columns import EVENTS
-from ebbtide.targets.oci.inventory.scanning import Scanned, scan
+from ebbtide.targets.oci.client.registry import RegistrySpec, open_registry
+from ebbtide.targets.oci.inventory.scan import CompletedScan, scan
 from ebbtide.targets.oci.inventory.snapshots import (
     Snapshot,
     read_snapshot,
@@ -48,7 +46,7 @@ from ebbtide.targets.oci.purge.weighing import Weighing
 from ebbtide.targets.oci.records.model import Event, Mark
 from ebbtide.targets.oci.records.model import Snapshot as Recorded
 from ebbtide.targets.oci.records.records import ImageRecords
-from ebbtide.targets.oci.tables import CREATION_DATES, MARKS
+from ebbtide.targets.oci.tables import CREATION_DATES, EVENTS, MARKS
 
 _MOST_NAMED = 500
 """Where more repositories are meant, the whole registry is scanned: a query cannot name them all."""
@@ -68,7 +66,7 @@ class Looker:
     """Tells whether a purge of ours has removed something since a moment."""
     on_progress: OnProgress = no_progress
 
-    def look(self, policies: Policies, scratch: Path, *, allow_empty: bool = False) -> Scanned:
+    def look(self, policies: Policies, scratch: Path, *, allow_empty: bool = False) -> CompletedScan:
         """Scan the registry and make what was found the current snapshot."""
         recorded = self.records.snapshot(self.uid)
         noted = self._noted(recorded)

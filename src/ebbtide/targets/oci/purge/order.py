@@ -10,12 +10,11 @@ from typing import Any
 
 from ebbtide.core.errors import BadInput, MetadataError, SafetyStop
 from ebbtide.core.instant import format_instant
-from ebbtide.targets.oci.holding import scan_doubt
-from ebbtide.targets.oci.model import OLDEST_SCAN, Running
+from ebbtide.targets.oci.model import OLDEST_SCAN, RunningImages
 from ebbtide.targets.oci.policies.document import read_policies, write_policies
 from ebbtide.targets.oci.policies.policy import Policies
 from ebbtide.targets.oci.purge.wanted import Wanted
-from ebbtide.targets.oci.running import running_of
+from ebbtide.targets.oci.running import running_of, scan_doubt
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class PurgeOrder:
     """What is to be purged: by which policies, beside what runs, and what somebody asks to delete besides."""
 
     policies: Policies
-    running: Running | None = None
+    running: RunningImages | None = None
     oldest_scan: timedelta = OLDEST_SCAN
     """How long ago what runs may have been looked at."""
     wanted: Wanted | None = None
@@ -75,7 +74,7 @@ def read_order(text: str) -> PurgeOrder:
         raise MetadataError(f"the order of the plan cannot be read: {broken}", fix="plan again") from None
 
 
-def _plain_running(running: Running | None) -> dict[str, Any] | None:
+def _plain_running(running: RunningImages | None) -> dict[str, Any] | None:
     if running is None:
         return None
     moment = running.scanned_at

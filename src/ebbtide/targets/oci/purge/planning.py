@@ -15,8 +15,8 @@ from ebbtide.engine.layers import Layers
 from ebbtide.engine.layout import OnStep, RunFolder, no_step
 from ebbtide.engine.spark.progress import OnProgress, no_progress, watch
 from ebbtide.engine.tables.contracts import STANDINGS
-from ebbtide.targets.oci.base import Capabilities
-from ebbtide.targets.oci.inventory.scanning import Scanned
+from ebbtide.targets.oci.client.registry import Capabilities
+from ebbtide.targets.oci.inventory.scan import CompletedScan
 from ebbtide.targets.oci.model import GOES
 from ebbtide.targets.oci.purge.abilities import unable, unable_alone
 from ebbtide.targets.oci.purge.creation_dates import with_creation_dates
@@ -26,7 +26,7 @@ from ebbtide.targets.oci.purge.renewing import found_running
 from ebbtide.targets.oci.purge.standings import names_alone, registry_standings
 from ebbtide.targets.oci.purge.weighing import Weighing
 from ebbtide.targets.oci.running_source import RunningSource
-from ebbtide.targets.oci.tables import VERDICTS
+from ebbtide.targets.oci.tables import IMAGE_VERDICTS
 
 Probe = Callable[[list[str]], dict[str, Capabilities]]
 """Finds out what can be done in some repositories."""
@@ -39,7 +39,7 @@ class RegistryPlanner:
     spark: SparkSession
     order: PurgeOrder
     now: datetime
-    look: Callable[[Path], Scanned]
+    look: Callable[[Path], CompletedScan]
     """Scans the registry, and records what it found."""
     marks: Callable[[Path], DataFrame | None]
     """Reads what people have assigned; None if that is nothing."""
@@ -85,7 +85,7 @@ class RegistryPlanner:
             return ()
         return ("nothing is known of what runs, so that nothing is held by it; add --running",)
 
-    def renew_running(self, look: Scanned, folder: RunFolder) -> int:
+    def renew_running(self, look: CompletedScan, folder: RunFolder) -> int:
         """Assign again the policies of what runs (scenario 5.0)."""
         running = self.order.running
         if running is None:
@@ -94,12 +94,12 @@ class RegistryPlanner:
         marked = with_marks(look.snapshot.images, look.snapshot.tags, marks)
         return self.renew(found_running(*marked, running))
 
-    def learn(self, look: Scanned, folder: RunFolder) -> tuple[str, ...]:
+    def learn(self, look: CompletedScan, folder: RunFolder) -> tuple[str, ...]:
         """Find out what rules of keep_newest have to know of the images that were scanned now."""
         tags = self._of_scanned(look.snapshot.tags, look)
         return self.learn_dates(tags, folder.scratch / "dates-before")
 
-    def judge(self, look: Scanned, folder: RunFolder) -> DataFrame:
+    def judge(self, look: CompletedScan, folder: RunFolder) -> DataFrame:
         """Let the policies judge every tag and manifest, with what people have said of them."""
         found = look.snapshot
         marked = with_marks(found.images, found.tags, self.marks(folder.scratch / "marks"))
@@ -110,10 +110,10 @@ class RegistryPlanner:
             verdicts = self._of_scanned(weighing.verdicts(), look)
             if self.order.wanted is not None:
                 verdicts = weighing.only_wanted(verdicts)
-            VERDICTS.write(verdicts, folder.scratch / "verdicts")
-        return VERDICTS.read(self.spark, folder.scratch / "verdicts")
+            IMAGE_VERDICTS.write(verdicts, folder.scratch / "verdicts")
+        return IMAGE_VERDICTS.read(self.spark, folder.scratch / "verdicts")
 
-    def _of_scanned(self, rows: DataFrame, look: Scanned) -> DataFrame:
+    def _of_scanned(self, rows: DataFrame, look: CompletedScan) -> DataFrame:
         """
         Leave out repositories that were not scanned now.
 

@@ -8,13 +8,13 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from ebbtide.targets.oci.model import Running
+from ebbtide.targets.oci.model import RunningImages
 from ebbtide.targets.oci.policies.policy import Policies
 from ebbtide.targets.oci.records.marks import renewing
 from ebbtide.targets.oci.records.model import Mark, Target
-from ebbtide.targets.oci.references import without_host
-from ebbtide.targets.oci.rows import assigned_of
+from ebbtide.targets.oci.running import without_host
 from ebbtide.targets.oci.running_source import RunningSource
+from ebbtide.targets.oci.tables import assigned_of
 
 FOUND_RUNNING = "found running"
 """What the log says of an image that was renewed: when it was last seen running."""
@@ -27,7 +27,7 @@ def renewal_words(source: RunningSource | None) -> str:
     return f"{FOUND_RUNNING} by {source.name} in a plan of {source.by}"
 
 
-def found_running(images: DataFrame, tags: DataFrame, running: Running) -> DataFrame:
+def found_running(images: DataFrame, tags: DataFrame, running: RunningImages) -> DataFrame:
     """
     Give the tags by which something runs and, where it runs by digest, all tags of that or the manifest.
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from ebbtide.core.instant import Clock
 from ebbtide.state.users import current_user
 from ebbtide.storage.network import check_loopback
-from ebbtide.targets.oci.model import Running
+from ebbtide.targets.oci.model import RunningImages
 from ebbtide.targets.oci.purge.shop import RegistryShop
 from ebbtide.targets.oci.records.model import Role
 from ebbtide.targets.oci.running_source import RunningSource, is_cluster, named_source, same_source
@@ -62,9 +62,9 @@ def applied_source(shop: RegistryShop, planned: str | None) -> str | None:
     return None if shop.records.holds(shop.uid, Role.IMAGE_WRITER, current_user()) else standing
 
 
-def read_source(shop: RegistryShop, source: str, clock: Clock) -> Running:
+def read_source(shop: RegistryShop, source: str, clock: Clock) -> RunningImages:
     """Read what runs from a source; a rehearsal asks no cluster that is not on this machine."""
-    from ebbtide.targets.oci.pods import running_from  # noqa: PLC0415 (httpx takes a while to load)
+    from ebbtide.targets.oci.running import running_from  # noqa: PLC0415 (httpx takes a while to load)
 
     if shop.ledger.rehearsal and is_cluster(source):
         host = urlsplit(source).hostname or ""

@@ -11,11 +11,8 @@ from pathlib import Path
 from ebbtide.core.instant import Clock
 from ebbtide.engine.collector import Context, Identity
 from ebbtide.state.runs import Ledger
-from ebbtide.targets.oci.base import Registry, RegistrySpec
-from ebbtide.targets.oci.client.address import registry_address
-from ebbtide.targets.oci.client.canonical import canonical_name
-from ebbtide.targets.oci.client.opening import open_registry
-from ebbtide.targets.oci.client.options import RegistryOptions
+from ebbtide.targets.oci.client.address import canonical_name, registry_address
+from ebbtide.targets.oci.client.registry import Registry, RegistryOptions, RegistrySpec, open_registry
 from ebbtide.targets.oci.records.records import ImageRecords
 
 

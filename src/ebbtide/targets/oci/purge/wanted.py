@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from ebbtide.core.instant import to_micros
-from ebbtide.targets.oci.model import GOES, Decision
+from ebbtide.targets.oci.model import GOES, ImageDecision
 from ebbtide.targets.oci.policies.patterns import Glob, glob, tag_pattern
 from ebbtide.targets.oci.tables import IMAGES, TAGS
 
@@ -180,5 +180,5 @@ def only_wanted(verdicts: DataFrame, otherwise: DataFrame, images: DataFrame, ta
     )
     going = verdicts.where(f.col("decision").isin(*GOES))
     anyway = otherwise.where(f.col("decision").isin(*GOES)).select(*key).join(named, key, "left_anti")
-    refused = verdicts.where(f.col("decision") == str(Decision.REFUSE))
+    refused = verdicts.where(f.col("decision") == str(ImageDecision.REFUSE))
     return going.join(anyway, key, "left_anti").unionByName(refused)

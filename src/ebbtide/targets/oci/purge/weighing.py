@@ -6,11 +6,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from ebbtide.targets.oci.evaluation.judging import judged
+from ebbtide.targets.oci.evaluation.verdicts import evaluate
+from ebbtide.targets.oci.oracle_tables import oracle_verdicts
 from ebbtide.targets.oci.purge.order import PurgeOrder
 from ebbtide.targets.oci.purge.wanted import only_wanted, with_wanted
+from ebbtide.targets.oci.tables import IMAGE_VERDICTS, IMAGES, TAGS
+
+FEW = 20_000
+"""Up to this many tags and manifests fit into the memory of the driver many times over."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +43,12 @@ class Weighing:
         return only_wanted(verdicts, self._judged(self.images, self.tags, self.scratch / "otherwise"), *asked)
 
     def _judged(self, images: DataFrame, tags: DataFrame, scratch: Path) -> DataFrame:
-        order = self.order
-        return judged(
-            images,
-            tags,
-            order.policies,
-            self.now,
-            order.running,
-            order.oldest_scan,
-            count=self.count,
-            scratch=scratch,
-        )
+        """Return the verdicts on all images and tags: by the oracle if there are few, else by Spark."""
+        order, spark = self.order, images.sparkSession
+        decided_by = (order.policies, self.now, order.running, order.oldest_scan)
+        if self.count > FEW:
+            return evaluate(images, tags, *decided_by, scratch=scratch)
+        rows, named = (table.toArrow().to_pylist() for table in (IMAGES.check(images), TAGS.check(tags)))
+        schema = to_arrow_schema(IMAGE_VERDICTS.schema, timezone="UTC")
+        found = pa.Table.from_pylist(oracle_verdicts(rows, named, *decided_by), schema)
+        return IMAGE_VERDICTS.check(spark.createDataFrame(found))

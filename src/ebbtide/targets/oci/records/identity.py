@@ -13,7 +13,7 @@ from ebbtide.core.errors import MetadataError, Refused
 from ebbtide.core.instant import NEVER, from_micros, to_micros
 from ebbtide.state.database import upsert
 from ebbtide.state.users import SYSTEM
-from ebbtide.targets.oci.client.canonical import earlier_uids, name_uid
+from ebbtide.targets.oci.client.address import earlier_uids, name_uid
 from ebbtide.targets.oci.model import QuarantineState
 from ebbtide.targets.oci.records.base import AuditEntry, RecordsBase, all_holders, check_may_grant, log_row
 from ebbtide.targets.oci.records.marks import mark_row, row_mark

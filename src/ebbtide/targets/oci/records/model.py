@@ -10,8 +10,8 @@ from typing import Any
 from ebbtide.core.documents import nearest
 from ebbtide.core.errors import BadInput
 from ebbtide.core.instant import EPOCH, format_instant
+from ebbtide.targets.oci.client.names import check_digest, check_repository, check_tag
 from ebbtide.targets.oci.model import Quarantine
-from ebbtide.targets.oci.names import check_digest, check_repository, check_tag
 from ebbtide.targets.oci.policies.policy import Assigned
 
 EVERYWHERE = "*"

@@ -12,7 +12,7 @@ from ebbtide.core.errors import NotFound, Refused
 from ebbtide.core.instant import from_micros, to_micros
 from ebbtide.state.database import upsert
 from ebbtide.state.users import SYSTEM
-from ebbtide.targets.oci.adoption import WHOLE, Adoption, Confirmation
+from ebbtide.targets.oci.model import WHOLE, Adoption, Confirmation
 from ebbtide.targets.oci.records.base import (
     AuditEntry,
     Holder,

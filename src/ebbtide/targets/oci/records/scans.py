@@ -12,7 +12,7 @@ from sqlalchemy import Connection, delete, select
 
 from ebbtide.core.instant import from_micros, to_micros
 from ebbtide.state.database import new_rows, upsert
-from ebbtide.targets.oci.names import check_digest, check_repository, check_tag
+from ebbtide.targets.oci.client.names import check_digest, check_repository, check_tag
 from ebbtide.targets.oci.records.base import AuditEntry, RecordsBase, check_holds, log_row
 from ebbtide.targets.oci.records.model import Action, Event, LogKind, Role, Snapshot
 from ebbtide.targets.oci.records.tables import creation_dates, events, running_sources, snapshots
