@@ -8,6 +8,8 @@ UNIT = ("tests/unit/engine/test_recycling.py", "tests/unit/engine/test_restoring
 BUCKET = ("tests/unit/bucket/test_recycling.py", "tests/integration/test_bucket_recycling.py")
 VERSIONS = ("tests/contract/bucket/test_version_bin.py",)
 WHOLE = ("tests/integration/test_lake_recycling.py",)
+OBJECTS = ("tests/property/test_store_actor.py",)
+OLD = ("tests/integration/test_old_bins.py",)
 
 SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
@@ -198,5 +200,40 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         "        contents.write(label)\n",
         "",
         WHOLE,
+    ),
+    (
+        "what was rewritten goes into the bin of another package's target",
+        "engine/recycle.py",
+        "return Recycler(spec, attempt, place, by_etag=True,",
+        "return Recycler(spec, attempt, place, by_etag=False,",
+        OBJECTS,
+    ),
+    (
+        "what was rewritten is deleted for another package's target",
+        "engine/recycle.py",
+        "metadata=True, by_etag=True, not_below=contents.root)",
+        "metadata=True, by_etag=False, not_below=contents.root)",
+        OBJECTS,
+    ),
+    (
+        "what the plan does not know is removed",
+        "engine/actor.py",
+        "for key, etag in etags.items() if not etag}",
+        "for key, etag in etags.items() if False}",
+        OBJECTS,
+    ),
+    (
+        "a plan of another package's target reaches its bin",
+        "engine/actor.py",
+        "if not_below and address.startswith(not_below):",
+        "if False:",
+        OBJECTS,
+    ),
+    (
+        "entries of earlier versions are not read",
+        "targets/oci/bin/entry.py",
+        'VERSION = "1"',
+        'VERSION = "2"',
+        OLD,
     ),
 )
