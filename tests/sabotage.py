@@ -195,6 +195,27 @@ SABOTAGES = (
         "doubtful[i] = False",
     ),
     Sabotage(
+        "a key that is not UTF-8 lapses",
+        "targets/repository/range_cache.py",
+        "doubtful = escaped.copy()",
+        "doubtful = np.zeros(table.num_rows, dtype=bool)",
+        ("tests/unit/metadata/test_range_cache.py",),
+    ),
+    Sabotage(
+        "an address that is not UTF-8 is escaped",
+        "targets/repository/range_cache.py",
+        'addresses = [value.decode() for value in table.column("address").to_pylist()]',
+        'addresses = [value.decode(errors="replace") for value in table.column("address").to_pylist()]',
+        ("tests/unit/metadata/test_range_cache.py",),
+    ),
+    Sabotage(
+        "a range with fewer entries than stated is believed",
+        "targets/repository/range_cache.py",
+        "if table.num_rows != info.count:",
+        "if table.num_rows > info.count:",
+        ("tests/unit/metadata/test_range_cache.py",),
+    ),
+    Sabotage(
         "an incremental run forgets what went",
         "targets/repository/increments.py",
         "            if not unit.stayed:",
