@@ -46,12 +46,13 @@ bench: setup ## Measure: memory, incremental plans, the anti-join, listing, judg
 	$(BIN)/python -m bench.bucket_whole
 	$(BIN)/python -m bench.registry
 
-check: setup ## Lint, formatting, types, import layers, docstrings
+check: setup ## Lint, formatting, types, import layers, docstrings, prose
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/interrogate --quiet src tests
+	$(BIN)/python -m pytest -q --no-header --durations=0 tests/unit/test_prose.py
 
 format: setup ## Format the code
 	$(BIN)/ruff check --fix .

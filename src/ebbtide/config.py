@@ -160,7 +160,7 @@ class UncommittedSettings(_Section):
     grace_hours: float = Field(24, ge=1)
     """How old an unreferenced object must be before it can go: every upload is one until it is staged."""
     clean_every: int = Field(7, ge=1)
-    """One run in so many lists everything, whatever earlier runs have seen."""
+    """One in this many runs lists everything, regardless of earlier runs."""
 
 
 class ReaperSettings(_Section):

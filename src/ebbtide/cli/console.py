@@ -174,13 +174,14 @@ def confirm(
     yes: bool,
     what: str = "this has to be confirmed",
     fix: str = "add --yes if this is meant",
+    on_stderr: bool = False,
 ) -> None:
     """Ask before a change, unless `yes` is given; if standard input is not a terminal, raise BadInput."""
     if yes:
         return
     if not sys.stdin.isatty():
         raise BadInput(what, why=f"{why}; standard input is not a terminal", fix=fix)
-    typer.confirm(question, abort=True)
+    typer.confirm(question, abort=True, err=on_stderr)
 
 
 @contextmanager

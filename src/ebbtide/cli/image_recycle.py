@@ -58,5 +58,5 @@ def empty(
     opened = open_bin(context.obj, where)
     emptied = opened.empty(older_than, asking(opened.item, where, yes=yes))
     if emptied is None:
-        raise BadInput(f"{where} is no registry", fix=f"ebb recycle empty {where}")
+        raise BadInput(f"{where} is not a registry", fix=f"ebb recycle empty {where}")
     show_emptied(opened, emptied, as_json=as_json)

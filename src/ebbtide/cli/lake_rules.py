@@ -104,7 +104,7 @@ def get_retention(context: typer.Context, repo: Repo, as_json: AsJson = False) -
 
 
 def _described(rules: RetentionRules) -> str:
-    default = "for ever" if rules.default_days is None else f"for {plural(rules.default_days, 'day')}"
+    default = "forever" if rules.default_days is None else f"for {plural(rules.default_days, 'day')}"
     named = "".join(
         f", those of {safe(name)} for {plural(days, 'day')}" for name, days in rules.branch_days.items()
     )

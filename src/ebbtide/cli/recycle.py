@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ebbtide.cli.apply import run_apply, show_applied
-from ebbtide.cli.console import AsJson, Master, print_json, safe, say
+from ebbtide.cli.console import AsJson, Master, confirm, print_json, safe, say
 from ebbtide.cli.pipeline import run_plan, show_table
 from ebbtide.cli.state import State
 from ebbtide.cli.target_options import target_help
@@ -30,7 +30,9 @@ Target = Annotated[str, typer.Argument(help=target_help())]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 OlderThan = Annotated[
     int | None,
-    typer.Option("--older-than", min=0, max=36_500, help="Only what has been there for so many days."),
+    typer.Option(
+        "--older-than", min=0, max=36_500, help="Only items that have been there for this many days."
+    ),
 ]
 
 
@@ -39,7 +41,7 @@ def set_days(
     context: typer.Context,
     target: Target,
     days: Annotated[
-        int | None, typer.Option("--days", min=1, max=36_500, help="Set aside for so many days.")
+        int | None, typer.Option("--days", min=1, max=36_500, help="Set aside for this many days.")
     ] = None,
     off: Annotated[
         bool, typer.Option("--off", help="Delete at once again, unless a policy says else.")
@@ -122,7 +124,7 @@ def empty(
     as_json: AsJson = False,
 ) -> None:
     """
-    Delete for good what lies in the bin, or what has been there for so many days.
+    Permanently delete the items in the bin, or those that have been there for this many days.
 
     It is a plan like any other, made and applied at once; to confirm it overrides the breaker. The bin of a
     registry is emptied without a plan. What has reached the end of its own days goes with 'ebb plan TARGET
@@ -147,16 +149,15 @@ def asking(item: str, target: str, *, yes: bool) -> Confirm:
     """Make what asks whether items of a bin may be deleted for good."""
 
     def ask(number: int, size: int) -> None:
-        if yes:
-            return
         what = f"{plural(number, item)} (up to {human_bytes(size)})"
-        if not sys.stdin.isatty():
-            raise BadInput(
-                f"deleting {what} for good has to be confirmed",
-                why="standard input is no terminal",
-                fix="look with 'ebb recycle ls', then empty with --yes",
-            )
-        typer.confirm(f"Delete {what} in the recycle bin of {target} for good?", abort=True, err=True)
+        confirm(
+            f"Delete {what} in the recycle bin of {target} for good?",
+            what=f"deleting {what} for good has to be confirmed",
+            why="it cannot be undone",
+            fix="look with 'ebb recycle ls', then empty with --yes",
+            yes=yes,
+            on_stderr=True,
+        )
 
     return ask
 

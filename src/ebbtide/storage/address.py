@@ -138,14 +138,14 @@ def locate(namespace: str) -> Place:
 
 
 def is_full(address: str) -> bool:
-    """Tell whether this is written as a URL; everything else is a raw key relative to the namespace."""
+    """Return True if this is written as a URL; everything else is a raw key relative to the namespace."""
     if not isinstance(address, str):
-        _refuse(address, "it is no text", "look for a null or a number where an address should be")
+        _refuse(address, "it is not text", "look for a null or a number where an address should be")
     return bool(_URL.match(address) or _JAVA_FILE.match(address))
 
 
 def is_inside(canonical_address: str) -> bool:
-    """Tell whether a canonical address lies inside its namespace, which is when it is relative."""
+    """Return True if a canonical address lies inside its namespace, that is, if it is relative."""
     return "://" not in canonical_address
 
 
@@ -189,7 +189,7 @@ def _one_by_one(odd: Any, namespace: str | None, odd_as_null: bool) -> Any:  # n
 
 
 def _canonical_or_none(address: str, namespace: str | None) -> str | None:
-    """Give the canonical form if there is one."""
+    """Return the canonical form if there is one."""
     try:
         return canonical(address, namespace)
     except AddressError:
@@ -270,7 +270,7 @@ def _parts(key: str, address: str, *, relative: bool = False) -> tuple[str, ...]
 
 
 def _relative(parts: tuple[str, ...], address: str) -> str:
-    """Join the parts of a relative address, if nobody can take the result for a URL."""
+    """Join the parts of a relative address, unless the result could be taken for a URL."""
     if not parts:
         _refuse(address, "it names no object", "look for an empty address or that of the namespace")
     if parts[0].endswith(":"):

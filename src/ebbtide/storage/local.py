@@ -41,7 +41,7 @@ class LocalStore:
     """
     The files below one folder; a key is the path from there.
 
-    Half-written objects live in ``.ebbtide-tmp`` at the root, which is no part of the store. A folder that
+    Half-written objects live in ``.ebbtide-tmp`` at the root, which is not part of the store. A folder that
     a delete leaves empty is removed. Option ``fsync=yes`` makes a write wait for the disk.
     """
 
@@ -159,7 +159,7 @@ class LocalStore:
         check_key(key)
         path = f"{self._root}/{key}"
         if "" in key.split("/") or key.split("/", 1)[0] == TEMPORARY:
-            raise AddressError(f"{key!r} is no usable key", why="a folder cannot hold such a name")
+            raise AddressError(f"{key!r} is not a usable key", why="a folder cannot hold such a name")
         self._check_folder(key, path[: path.rfind("/")])
         return path
 
@@ -170,7 +170,7 @@ class LocalStore:
             return
         if os.path.realpath(folder) != folder:
             raise AddressError(
-                f"{key!r} is no usable key",
+                f"{key!r} is not a usable key",
                 why="a symbolic link on its path may lead outside the store",
                 fix="replace the link by the folder itself",
             )

@@ -133,7 +133,7 @@ def version_pages(
 
 
 def _take_versions(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: Any) -> None:
-    """Move the rows of a page out of boto3's sight; what is no whole page is left for boto3 to refuse."""
+    """Take the rows out of a page before boto3 parses it; boto3 refuses incomplete pages."""
     root = page_root(response_dict)
     if root is None:
         return

@@ -167,7 +167,7 @@ def check_key(key: str) -> None:
     problem = key_problem(key)
     if problem:
         raise AddressError(
-            f"{key!r} is no usable key",
+            f"{key!r} is not a usable key",
             why=problem,
             fix="name the object as the listing names it",
         )

@@ -30,7 +30,7 @@ def test_retention_rules_are_set_and_given_back(lake, capsys):
     ("text", "words"),
     [
         ('{"default_days": 30}', "old commits for 30 days; tagged ones as long as the tag"),
-        ('{"branch_days": {"main": 1}}', "old commits for ever, those of main for 1 day; tagged"),
+        ('{"branch_days": {"main": 1}}', "old commits forever, those of main for 1 day; tagged"),
         ('{"default_days": 1, "tags_protect": false}', "old commits for 1 day; tags protect nothing"),
     ],
 )

@@ -101,6 +101,6 @@ class FilesCollector(ObjectCollector):
         return (self.target.rule() if current else self.rule).model_dump_json()
 
     def verdicts(self, objects: DataFrame) -> DataFrame:
-        """Hold each file until it is old enough; the policy file is no item."""
+        """Hold each file until it is old enough; the policy file is not an item."""
         columns = VERDICT.format(days=self.rule.days).split("|")
         return objects.where(objects.key != POLICY).selectExpr(*columns)
