@@ -108,7 +108,7 @@ def test_the_bin_of_a_bucket_with_versions(ebb, s3_server, bucket):
     client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
     hidden = client.put_object(Bucket=bucket, Key="logs/a", Body=b"logs/a")["VersionId"]
     client.delete_object(Bucket=bucket, Key="logs/a")
-    uid = State().bucket_shop(target).uid
+    uid = State().target(target).identity.uid
     for key, body in json.loads((BINS / "bucket.json").read_text()).items():
         name, text = key.replace("@HIDDEN@", hidden), body.replace("@UID@", uid)
         client.put_object(Bucket=bucket, Key=name, Body=text.encode())
