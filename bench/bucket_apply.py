@@ -29,7 +29,7 @@ from tests.services.seaweed import S3Server, seaweed
 from ebbtide.core.instant import system_clock
 from ebbtide.engine.actor import DeleteOptions, delete_rows
 from ebbtide.engine.spark.session import SparkOptions, spark_session
-from ebbtide.engine.tables.contracts import TASK
+from ebbtide.engine.tables.contracts import CONDITION
 from ebbtide.storage.s3_bucket import VersionedBucket
 from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.actions.deleter import BucketDeleter
@@ -77,17 +77,23 @@ def plan(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
     """Make the rows of a plan that deletes versions."""
     made = []
     for row in rows:
-        task = (str(Action.DELETE_VERSION), row["version_id"], row["etag"], False, 0, None)
-        made.append((row["key"], row["last_modified"], row["size"], task))
-    schema = f"address string, created timestamp, size bigint, task {TASK.simpleString()}"
+        required = (row["etag"], False, 0, None)
+        made.append((row["key"], row["version_id"], row["last_modified"], row["size"], required))
+    schema = (
+        "address string, version string, created timestamp, size bigint,"
+        f" condition {CONDITION.simpleString()}"
+    )
     return spark.createDataFrame(made, schema).select(
         f.xxhash64("address").alias("hash"),
         "address",
+        "version",
+        f.lit(str(Action.DELETE_VERSION)).alias("action"),
+        f.lit(None).cast("string").alias("destination"),
+        "condition",
         f.array(f.lit("r1")).alias("rules"),
         "size",
         "created",
-        f.lit(0).alias("wave"),
-        "task",
+        f.lit(0).alias("batch"),
         f.lit(None).cast("string").alias("kept_because"),
     )
 

@@ -67,7 +67,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "plans of an earlier version are applied",
         "engine/apply.py",
-        "if not manifest.is_counted and state is RunState.PLANNED:",
+        "if not manifest.is_typed and state is RunState.PLANNED:",
         "if False:",
         RUNS,
     ),

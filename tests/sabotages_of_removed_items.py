@@ -14,8 +14,8 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "a restored item is forgotten by the next plan",
         "engine/removed_items.py",
-        "        if not self.restored:\n            return standings\n",
-        "        if True:\n            return standings\n",
+        "        if not self.restored:\n            return verdicts\n",
+        "        if True:\n            return verdicts\n",
         ON_SPARK,
     ),
     (

@@ -17,15 +17,15 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "a plan is shown without a look at the table that would be applied",
         "engine/reading.py",
-        "        if counted_rows(folder.plan) != manifest.summary.due.objects:\n",
-        "        if False:\n",
+        "    if counted_rows(folder.plan) != manifest.summary.due.objects:\n",
+        "    if False:\n",
         SHOWN,
     ),
     (
         "a plan is shown whose table has other items",
         "engine/reading.py",
-        "        if shown % _MODULUS != _planned(folder) % _MODULUS:\n",
-        "        if False:\n",
+        "    if shown % _MODULUS != _planned(folder) % _MODULUS:\n",
+        "    if False:\n",
         SHOWN,
     ),
     (

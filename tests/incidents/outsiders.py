@@ -34,7 +34,7 @@ def data_files(lake: Lake) -> set[str]:
 def held_by(lake: Lake, manifest: Manifest) -> dict[str, str]:
     """Give the addresses that a rule touched and a plan keeps all the same, with what holds each."""
     rows = stream_decisions(lake.folder(manifest), Decision.HELD)
-    return {row["address"]: row["held_by"] for row in rows}
+    return {row["address"]: row["holder"] for row in rows}
 
 
 def make_undeletable(lake: Lake, address: str) -> Path:

@@ -74,7 +74,7 @@ def test_rules_do_not_reach_into_lakes(spark, tmp_path, s3_server, lakes):
     made = plan_bucket(spark, shop, sourced, now=shop.clock(), options=PlanOptions())
     folder = run_folder(tmp_path / "state", made.run_id)
     due = {row["address"] for row in stream_decisions(folder, Decision.DUE)}
-    held = {(row["reason"], row["held_by"]) for row in stream_decisions(folder, Decision.HELD)}
+    held = {(row["hold"], row["holder"]) for row in stream_decisions(folder, Decision.HELD)}
     explained = {
         key: explain_key(open_bucket(shop.spec), key, sourced, shop.clock())[0].verdict
         for key in ("deep/plain", "deep/two/_lakefs/ebbtide-owner.json")

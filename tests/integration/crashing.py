@@ -69,9 +69,9 @@ _PLAN_STEPS = (
     "run begun",
     "ranges listed",
     "ranges decoded",
-    "standings written",
-    "standings kept",
-    "standings linked",
+    "verdicts written",
+    "verdicts kept",
+    "verdicts linked",
     "plan written",
     "plan durable",
     "plan recorded",
@@ -183,7 +183,7 @@ class Undisturbed:
     before: State
     after: State
     parts: set[str]
-    """What the memory consists of then: a plan may have kept earlier standings, or made all anew."""
+    """What the memory consists of then: a plan may have kept earlier verdicts, or made all anew."""
 
 
 @dataclass
@@ -356,8 +356,8 @@ def remembered(lake: Lake) -> State | None:
     found = recalled(lake)
     if found is None:
         return None
-    standings = found.layers.read(lake.spark, TOUCHED, UNTOUCHED)
-    return {"ranges": table_rows(found.ranges), "standings": table_rows(standings)}
+    verdicts = found.layers.read(lake.spark, TOUCHED, UNTOUCHED)
+    return {"ranges": table_rows(found.ranges), "verdicts": table_rows(verdicts)}
 
 
 def table_rows(frame: DataFrame) -> list[str]:
@@ -373,7 +373,7 @@ def in_order(rows: Iterable[State]) -> list[str]:
 def leftovers(lake: Lake) -> list[str]:
     """Name the files and folders of the state root that belong to no plan and to nothing remembered."""
     plans = {f"{run.run_id:06d}" for run in lake.ledger.runs() if run.state is not RunState.ABANDONED}
-    whole = {"manifest.json", "standings", "removed", "plan", "snapshot", "outcomes", "kept"}
+    whole = {"manifest.json", "verdicts", "removed", "plan", "snapshot", "outcomes", "kept"}
     runs = lake.shop.root / "runs"
     lost = [place for place in runs.iterdir() if place.name not in plans]
     lost += [part for name in plans for part in (runs / name).iterdir() if part.name not in whole]

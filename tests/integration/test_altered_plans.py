@@ -80,15 +80,18 @@ def emptied(file: Path) -> None:
     forget_checksum(file)
 
 
-def to_another_wave(file: Path) -> None:
-    """Give the rows of a wave another number."""
-    file.parent.rename(file.parent.with_name("wave=9"))
+def to_another_batch(file: Path) -> None:
+    """Give the rows of a batch another number."""
+    file.parent.rename(file.parent.with_name("batch=9"))
 
 
 TABLE_DAMAGES = {
     "another address": with_column("address", lambda old: old[:-1] + "x"),
     "another deadline": with_column("deadline", lambda old: old.replace(year=2000)),
     "another rule": with_column("rules", lambda _old: ["another"]),
+    "another time": with_column("created", lambda old: old.replace(year=2000)),
+    "another action": with_column("action", lambda _old: "another"),
+    "another version": with_column("version", lambda _old: "another"),
     "another hash": with_column("hash", lambda old: old + 2),
     "a row less": rewriting(lambda table: table.slice(1)),
     "a row twice": rewriting(lambda table: pa.concat_tables([table, table.slice(0, 1)])),
@@ -99,8 +102,8 @@ TABLE_DAMAGES = {
     "a file removed": Path.unlink,
     "a file cut": cut_in_half,
     "a file emptied": emptied,
-    "another wave": to_another_wave,
-    "a wave removed": lambda file: shutil.rmtree(file.parent),
+    "another batch": to_another_batch,
+    "a batch removed": lambda file: shutil.rmtree(file.parent),
 }
 
 MANIFEST_CHANGES = [
@@ -109,7 +112,8 @@ MANIFEST_CHANGES = [
     {"target_uid": "another"},
     {"collector": "another"},
     {"format": 1},
-    {"format": 3},
+    {"format": 2},
+    {"format": 4},
     {"namespace": "file:///elsewhere"},
     {"policy": "{}"},
     {"waves": 7},
@@ -155,14 +159,21 @@ def test_a_manifest_that_the_ledger_does_not_know_is_refused(lake):
     assert "make a new plan" == refused.fix
 
 
-SEEN_BY_APPLY_ALONE = {"another deadline", "another rule", "another wave"}
+SEEN_BY_APPLY_ALONE = {
+    "another deadline",
+    "another rule",
+    "another time",
+    "another action",
+    "another version",
+    "another batch",
+}
 """Of a due row `ebb plan show` compares the item; an apply compares the whole row, with Spark."""
-SEEN_AT_ONCE = {"a row less", "a row twice", "a file removed", "a file cut", "a wave removed"}
+SEEN_AT_ONCE = {"a row less", "a row twice", "a file removed", "a file cut", "a batch removed"}
 """Also seen by who reads only the first rows."""
 
 
 def test_an_altered_plan_table_is_refused(lake):
-    """A plan table with other rows, columns or waves than were planned is neither applied nor shown."""
+    """A plan table with other rows, columns or batches than were planned is neither applied nor shown."""
     manifest = lake.plan(wave_size=3)
     plan = lake.folder(manifest).plan
     pristine = shutil.copytree(plan, plan.with_name("pristine"))

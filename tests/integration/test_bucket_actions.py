@@ -165,7 +165,10 @@ def test_uploads_are_aborted(versioned: PlannedBucket) -> None:
 def test_what_is_no_action_of_the_deleter_is_denied(versioned: PlannedBucket) -> None:
     """A transition, or a row without a task, does nothing here."""
     found = versioned.put("key", "1", "2")
-    rows = [found[1].row(Action.TRANSITION), {**found[1].row("none"), "task": {"version": "x"}}]
+    rows = [
+        found[1].row(Action.TRANSITION),
+        {**found[1].row("none"), "version": "x", "action": None, "condition": None},
+    ]
 
     assert [("denied", "not an action of this deleter")] * 2 == versioned.do(rows)
     assert found == versioned.everything()
@@ -230,7 +233,7 @@ def test_a_null_version_that_was_replaced_is_not_deleted(versioned: PlannedBucke
     switch("Enabled")
     versioned.put("other", "4")
 
-    assert ["null", "null"] == [row["task"]["version"] for row in rows]
+    assert ["null", "null"] == [row["version"] for row in rows]
     assert [DELETED, ("changed", REWRITTEN)] == versioned.do(rows)
     assert (1, 3) == (len(versioned.listed("same")), len(versioned.listed("other")))
 

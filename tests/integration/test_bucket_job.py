@@ -73,7 +73,7 @@ class Scene:
     def due(self, manifest):
         """Give what a plan would do: key, version or upload, and action."""
         rows = stream_decisions(run_folder(self.shop.root, manifest.run_id), Decision.DUE)
-        return {(row["address"], row["task"]["version"], row["task"]["action"]) for row in rows}
+        return {(row["address"], row["version"], row["action"]) for row in rows}
 
     def everything(self):
         """List the bucket with a plain client."""

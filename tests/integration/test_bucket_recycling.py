@@ -100,8 +100,8 @@ def held_because_restored(scene) -> set[tuple[str, str]]:
     """Plan, and give the versions that are held because they were restored; none of them is due."""
     folder = run_folder(scene.shop.root, scene.plan().run_id)
     rows = list(stream_decisions(folder))
-    held = {(row["address"], row["task"]["version"]) for row in rows if row["reason"] == Hold.RESTORED}
-    due = {(row["address"], row["task"]["version"]) for row in rows if row["decision"] == "due"}
+    held = {(row["address"], row["version"]) for row in rows if row["hold"] == Hold.RESTORED}
+    due = {(row["address"], row["version"]) for row in rows if row["decision"] == "due"}
     assert not held & due
     return held
 

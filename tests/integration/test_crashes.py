@@ -42,7 +42,7 @@ CHAINS = {
         for late in ([step, "unlink:2"] if "started" in step else [step])
     ],
 }
-ONE_BY_ONE = [(APPLY, f"unlink:{OBJECTS - 1}"), (APPLY, FOLDED), (SECOND_PLAN, "standings kept")]
+ONE_BY_ONE = [(APPLY, f"unlink:{OBJECTS - 1}"), (APPLY, FOLDED), (SECOND_PLAN, "verdicts kept")]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_the_durable_steps_are_those_at_which_we_kill(scene, job):
 
 
 def test_the_second_plan_is_incremental_and_equals_a_full_one(scene):
-    """What the plans below are compared with keeps earlier standings, and says what a full plan says."""
+    """What the plans below are compared with keeps earlier verdicts, and says what a full plan says."""
     undisturbed = scene.undisturbed(SECOND_PLAN)
     lake = scene.reset(SECOND_PLAN)
     run(lake, SECOND_PLAN, full=True)

@@ -82,7 +82,7 @@ class Doomed:
     def held(self, manifest):
         """Give what a plan holds, and why."""
         rows = stream_decisions(self.lake.folder(manifest), Decision.HELD)
-        return {row["address"]: row["reason"] for row in rows}
+        return {row["address"]: row["hold"] for row in rows}
 
     def left(self):
         """List what is really there, but for the marker, of which there is one for as long as it is known."""

@@ -226,8 +226,8 @@ def test_a_restored_item_is_held_and_cycles_do_not_make_plans_larger(lake):
         lake.apply(manifest)
         restore(lake, manifest)
         items = RemovedTable(lake.shop.root, lake.ledger, manifest.target_uid).folded(lake.clock())
-        standings = layers_in(lake.folder(manifest).standings).read(lake.spark, TOUCHED)
-        query = items.laid_over(standings)._jdf.queryExecution().optimizedPlan().toString()
+        verdicts = layers_in(lake.folder(manifest).verdicts).read(lake.spark, TOUCHED)
+        query = items.laid_over(verdicts)._jdf.queryExecution().optimizedPlan().toString()
         sizes.append((len(items.segments), items.rows, len(query.splitlines())))
     due = lake.due(manifest)
     manifest = lake.plan()
@@ -248,7 +248,7 @@ def test_a_restored_item_is_held_and_cycles_do_not_make_plans_larger(lake):
     assert until == done.held_until == found.until
     assert (0, 0, due) == (held.summary.due.objects, swept.summary.due.objects, set(rows))
     assert {(str(HoldReason.RESTORED), f"restore {done.run_id}", until, "held")} == {
-        (row["reason"], row["held_by"], row["deadline"], row["decision"]) for row in rows.values()
+        (row["hold"], row["holder"], row["deadline"], row["decision"]) for row in rows.values()
     }
     assert str(HoldReason.RESTORED) in {tally.label for tally in held.summary.held_by_reason}
     assert due == lake.due(again)

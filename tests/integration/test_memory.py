@@ -74,8 +74,8 @@ def test_what_is_damaged_or_gone_is_made_again(lake, what):
     assert decisions(lake, lake.plan(full=True)) == decisions(lake, again)
 
 
-def test_damaged_standings_stop_a_plan(lake):
-    """A plan that finds its remembered standings altered stops and says so; a full one makes them again."""
+def test_damaged_verdicts_stop_a_plan(lake):
+    """A plan that finds its remembered verdicts altered stops and says so; a full one makes them again."""
     first = lake.plan()
     (touched,) = memory(lake).glob("run-*/base/kind=touched/*.parquet")
     flip_page(touched)
@@ -93,8 +93,8 @@ def test_a_plan_is_what_was_counted(lake):
     """Standings that vanish between counting and writing stop the plan: the breaker judged by the count."""
 
     def vanish(step):
-        if step == "standings linked":
-            base = lake.folder_of(1).standings / "base"
+        if step == "verdicts linked":
+            base = lake.folder_of(1).verdicts / "base"
             for file in base.rglob("*.parquet"):
                 file.unlink()
             record_counts(base, 0)
@@ -131,7 +131,7 @@ def test_an_address_does_not_outlive_its_references(lake):
 
 @pytest.mark.long
 def test_what_nobody_needs_is_forgotten(lake):
-    """Reference files of ranges that nothing reaches any more, and earlier standings, do not pile up."""
+    """Reference files of ranges that nothing reaches any more, and earlier verdicts, do not pile up."""
     lake.upload("raw/staged")
     lake.plan()
     before = {file.name for file in memory(lake).glob("references/*/*.rows")}

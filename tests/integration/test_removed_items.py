@@ -9,7 +9,7 @@ from pyspark.sql import functions as f
 from tests.services.outcomes import FIRST, Happened, make_desk
 
 from ebbtide.core.decision import RESTORE, HoldReason, Outcome
-from ebbtide.engine.tables.contracts import STANDINGS
+from ebbtide.engine.tables.contracts import VERDICTS
 from ebbtide.engine.tables.digest import address_hash
 from ebbtide.targets.s3.bin import restored_until, restored_versions, with_restored
 
@@ -29,8 +29,8 @@ def test_executors_leave_out_what_is_gone_and_hold_what_was_restored(spark, tmp_
     desk.run(Happened(names[0], Outcome.DELETED))
     items = desk.table.folded(FIRST)
     rows = spark.createDataFrame([(one,) for one in names], "address string")
-    empty = {field.name: f.lit(None).cast(field.dataType) for field in STANDINGS.schema}
-    standings = rows.select(
+    empty = {field.name: f.lit(None).cast(field.dataType) for field in VERDICTS.schema}
+    verdicts = rows.select(
         *(
             {"address": f.col("address"), "hash": address_hash("address"), "deadline": f.lit(FIRST)}.get(
                 name, column
@@ -38,7 +38,7 @@ def test_executors_leave_out_what_is_gone_and_hold_what_was_restored(spark, tmp_
             for name, column in empty.items()
         )
     )
-    found = {row["address"]: row for row in items.laid_over(standings).toArrow().to_pylist()}
+    found = {row["address"]: row for row in items.laid_over(verdicts).toArrow().to_pylist()}
 
     assert len(items.segments) > 1
     assert {*names[1:6], *names[30:]} == set(found)
@@ -46,7 +46,7 @@ def test_executors_leave_out_what_is_gone_and_hold_what_was_restored(spark, tmp_
         int(one) for one in items.gone_hashes()
     ]
     assert {(str(HoldReason.RESTORED), f"restore {restore}", UNTIL)} == {
-        (found[one]["reason"], found[one]["held_by"], found[one]["deadline"]) for one in names[1:6]
+        (found[one]["hold"], found[one]["holder"], found[one]["deadline"]) for one in names[1:6]
     }
     assert {FIRST} == {found[one]["deadline"] for one in names[30:]}
 

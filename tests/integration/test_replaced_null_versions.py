@@ -16,7 +16,7 @@ from ebbtide.targets.s3.planning import BucketPlanner
 from ebbtide.targets.s3.replaced import REPLACES
 from ebbtide.targets.s3.rules.document import read_configuration
 from ebbtide.targets.s3.sources import Source, Sourced
-from ebbtide.targets.s3.standings import bucket_standings
+from ebbtide.targets.s3.standings import bucket_verdicts
 
 pytestmark = pytest.mark.spark
 
@@ -74,7 +74,7 @@ def test_a_plan_shows_what_its_markers_replace(spark):
     """An expiration that destroys a null version is marked, and one of a locked null version is held."""
     frame = verdicts(spark, Versioning.SUSPENDED)
     rows = {row.key: row for row in frame.where("version_id = 'v1'").collect()}
-    held = bucket_standings(frame).where("address = 'locked' and task.version = 'v1'").first()
+    held = bucket_verdicts(frame).where("address = 'locked' and version = 'v1'").first()
 
     assert {key: case[1:] for key, case in CASES.items()} == {
         key: (row[REPLACES], row.held_by) for key, row in rows.items()

@@ -98,24 +98,24 @@ def test_a_reference_made_between_two_waves(lake):
     """What comes to be referenced while apply is at work is kept by the waves that are still to come."""
     manifest = plan_with_many_waves(lake)
     rows = PLAN.read(lake.spark, lake.folder(manifest).plan).toArrow().to_pylist()
-    named = [row for row in rows if row["paths"] != ["raw/6"]]  # its key has another object by now
-    first, last = (choose(named, key=lambda row: row["wave"]) for choose in (min, max))
+    named = [row for row in rows if row["names"] != ["raw/6"]]  # its key has another object by now
+    first, last = (choose(named, key=lambda row: row["batch"]) for choose in (min, max))
 
-    assert first["wave"] < last["wave"]
+    assert first["batch"] < last["batch"]
 
     def refer(step: str) -> None:
         if step == f"wave {first['wave']} finished":
             lake.catalog.create_branch(REPOSITORY, "old", "main")
-            lake.catalog.copy(REPOSITORY, "old", last["paths"][0], f"keep/{last['paths'][0]}")
+            lake.catalog.copy(REPOSITORY, "old", last["names"][0], f"keep/{last['names'][0]}")
             with pytest.raises(ObjectGone):
-                lake.catalog.copy(REPOSITORY, "old", first["paths"][0], f"keep/{first['paths'][0]}")
+                lake.catalog.copy(REPOSITORY, "old", first["names"][0], f"keep/{first['names'][0]}")
 
     applied = lake.apply(manifest, on_step=refer)
     outcomes = lake.outcomes(manifest)
-    there = lake.catalog.read(REPOSITORY, "old", f"keep/{last['paths'][0]}")
+    there = lake.catalog.read(REPOSITORY, "old", f"keep/{last['names'][0]}")
 
     assert "deleted" == outcomes[first["address"]][0]
     assert "changed" == outcomes[last["address"]][0]
-    assert f"keep/{last['paths'][0]} staged on branch old" in outcomes[last["address"]][1]
-    assert last["paths"][0].encode() == there
+    assert f"keep/{last['names'][0]} staged on branch old" in outcomes[last["address"]][1]
+    assert last["names"][0].encode() == there
     assert manifest.summary.due.objects == sum(tally.objects for tally in applied.outcomes.values())

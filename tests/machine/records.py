@@ -15,7 +15,7 @@ from ebbtide.engine.burials import GONE, outcome_folders
 from ebbtide.engine.layout import RunFolder
 from ebbtide.engine.reading import stream_decisions
 
-_BY_CHANCE = "branches"
+_BY_CHANCE = "labels"
 """The holders that tasks happened to see first."""
 
 
@@ -32,7 +32,7 @@ def waves_of(folder: RunFolder) -> dict[int, dict[str, CollectorName]]:
     """Give the addresses of a plan's waves, and who found each."""
     found: dict[int, dict[str, CollectorName]] = {}
     for row in _rows(folder.plan):
-        found.setdefault(int(row["wave"]), {})[row["address"]] = CollectorName(row["collector"])
+        found.setdefault(int(row["batch"]), {})[row["address"]] = CollectorName(row["collector"])
     return found
 
 

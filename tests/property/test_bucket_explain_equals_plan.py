@@ -18,7 +18,7 @@ from ebbtide.targets.s3.explaining import KEPT, explain_items
 from ebbtide.targets.s3.model import Upload, Version, Versioning
 from ebbtide.targets.s3.simulation import _rows
 from ebbtide.targets.s3.sources import Source, Sourced
-from ebbtide.targets.s3.standings import bucket_standings
+from ebbtide.targets.s3.standings import bucket_verdicts
 
 pytestmark = pytest.mark.spark
 
@@ -37,13 +37,13 @@ def planned(spark, worlds):
     cases = [(Setting(w.configuration, w.now, w.versioning, w.protected), w.items) for w in worlds]
     judged = evaluate(_rows(spark, cases).withColumn("etag", f.lit("e")), [setting for setting, _ in cases])
     named = f.concat_ws("\0", f.col("world").cast("string"), "key", f.col("kind") == "upload")
-    standings = bucket_standings(judged.withColumn("key", named)).where("kind = 'touched'")
+    found = bucket_verdicts(judged.withColumn("key", named)).where("kind = 'touched'")
     clocks = spark.createDataFrame(
         [(str(n), to_micros(w.now)) for n, w in enumerate(worlds)], "number string, now long"
     )
-    timed = standings.withColumn("number", f.substring_index("address", "\0", 1)).join(clocks, "number")
+    timed = found.withColumn("number", f.substring_index("address", "\0", 1)).join(clocks, "number")
     rows = decisions_at(timed, f.col("now")).toArrow().to_pylist()
-    return {(*row["address"].split("\0"), row["task"]["version"]): row for row in rows}
+    return {(*row["address"].split("\0"), row["version"]): row for row in rows}
 
 
 def test_every_row_is_explained_as_it_was_decided(spark):
@@ -64,7 +64,7 @@ def test_every_row_is_explained_as_it_was_decided(spark):
                 assert KEPT == one.decision, (world, one)
                 continue
             due = row["decision"] == Decision.DUE
-            told = (row["decision"], row["deadline"], row["reason"], row["held_by"], row["rules"])
+            told = (row["decision"], row["deadline"], row["hold"], row["holder"], row["rules"])
             said = (one.decision, one.deadline, one.reason, one.holder, list(one.rules))
 
             assert told == (said if not due else (*said[:2], None, None, said[4])), (world, one)

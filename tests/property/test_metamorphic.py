@@ -17,7 +17,7 @@ from tests.worlds import NOW, many_worlds
 from ebbtide.core.decision import Decision, HoldReason
 from ebbtide.core.instant import parse_instant
 from ebbtide.core.manifest import Manifest
-from ebbtide.engine.plan import DIGESTED
+from ebbtide.engine.plan_table import DIGESTED
 from ebbtide.engine.reading import stream_decisions
 from ebbtide.engine.tables.contracts import PLAN
 from ebbtide.engine.tables.digest import table_digest
@@ -111,7 +111,7 @@ CHANGES: list[Callable[[World], World]] = [
 
 def essence(found: Simulated) -> list[tuple[Any, ...]]:
     """Give what a plan's digest covers of each decision, and the decision itself, in order."""
-    columns = ("address", "decision", "deadline", "paths", "rules", "size")
+    columns = ("address", "decision", "deadline", "names", "rules", "size")
     return sorted(tuple(str(row[name]) for name in columns) for row in found.decisions)
 
 
@@ -269,7 +269,7 @@ def test_a_doubtful_spelling_is_held(spark, tmp_path):
     spellings = ("data//1", "data/2/", f"{namespace}/dat%61/3", f"{namespace}/data/4")
     commit_unchecked(lake, "main", [entry(lake, f"raw/{place}", place) for place in sorted(spellings)])
     found = plan_on_day_40(lake)
-    held = {row["address"]: row["reason"] for row in stream_decisions(lake.folder(found), Decision.HELD)}
+    held = {row["address"]: row["hold"] for row in stream_decisions(lake.folder(found), Decision.HELD)}
 
     assert {f"data/{number}": str(HoldReason.SPELLING) for number in (1, 2, 3)} == held
     assert {"data/4"} == lake.due(found)

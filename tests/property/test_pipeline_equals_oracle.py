@@ -58,14 +58,14 @@ def test_what_is_named_as_holding_an_item_has_not_lapsed(judged):
     """The reference that a held row names is one that, by the oracle, really keeps the item."""
     for document, found, expected in judged:
         for row in found.decisions:
-            if row["decision"] == Decision.HELD and row["held_by"] == row["address"]:
-                kind = {HoldReason.OUTSIDE: "outside", HoldReason.METADATA: "metadata"}[row["reason"]]
+            if row["decision"] == Decision.HELD and row["holder"] == row["address"]:
+                kind = {HoldReason.OUTSIDE: "outside", HoldReason.METADATA: "metadata"}[row["hold"]]
 
                 assert f"{row['address']} <- {kind}" in expected.held[row["address"]], document
-            elif row["decision"] == Decision.HELD and row["reason"] == HoldReason.RESTORED:
+            elif row["decision"] == Decision.HELD and row["hold"] == HoldReason.RESTORED:
                 assert {f"{row['address']} <- restored"} == expected.held[row["address"]], document
             elif row["decision"] == Decision.HELD:
-                key, _, rest = row["held_by"].partition(" ")
+                key, _, rest = row["holder"].partition(" ")
                 phrase, name = rest.rsplit(" ", 1)
 
                 assert f"{key} <- {WORDS[phrase]} {name}" in expected.held[row["address"]], document

@@ -15,7 +15,7 @@ from ebbtide.targets.oci.evaluation.verdicts import evaluate
 from ebbtide.targets.oci.oracle import judge
 from ebbtide.targets.oci.purge.abilities import unable, unable_alone
 from ebbtide.targets.oci.purge.explaining import answers
-from ebbtide.targets.oci.purge.standings import BLOCKED, names_alone, registry_standings
+from ebbtide.targets.oci.purge.standings import BLOCKED, names_alone, registry_verdicts
 
 pytestmark = pytest.mark.spark
 
@@ -38,17 +38,14 @@ def test_every_row_is_explained_as_it_was_decided(spark):
     }
     images, tags = tables(spark, world.images, None)
     verdicts = evaluate(images, tags, world.policies, NOW, world.running).localCheckpoint()
-    standings = registry_standings(verdicts, names_alone(verdicts, tags), unable(able), unable_alone(able))
-    rows = {
-        (row["address"], row["task"]["version"]): row
-        for row in decisions_at(standings, NOW).toArrow().to_pylist()
-    }
+    judged = registry_verdicts(verdicts, names_alone(verdicts, tags), unable(able), unable_alone(able))
+    rows = {(row["address"], row["version"]): row for row in decisions_at(judged, NOW).toArrow().to_pylist()}
     seen = Counter()
     for one in answers(judge(world.policies, world.images, NOW, world.running), able, NOW):
         row = rows.pop((f"{one.judgement.repository}@{one.judgement.digest}", one.judgement.tag or ""))
         seen[one.decision, one.reason == BLOCKED] += 1
         due = row["decision"] == Decision.DUE
-        told = (row["decision"], row["deadline"], row["rules"], row["reason"], row["held_by"])
+        told = (row["decision"], row["deadline"], row["rules"], row["hold"], row["holder"])
         said = (one.decision, one.deadline, list(one.rules), one.reason, one.holder or None)
 
         assert one.reason

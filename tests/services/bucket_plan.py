@@ -18,25 +18,26 @@ from ebbtide.targets.s3.model import Versioning
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-_TASK = pa.struct(
+_CONDITION = pa.struct(
     [
-        ("action", pa.string()),
-        ("version", pa.string()),
         ("etag", pa.string()),
-        ("latest", pa.bool_()),
-        ("newer", pa.int32()),
-        ("goal", pa.string()),
+        ("is_latest", pa.bool_()),
+        ("newer_versions", pa.int32()),
+        ("siblings", pa.list_(pa.string())),
     ]
 )
 ROWS = pa.schema(
     [
         ("hash", pa.int64()),
         ("address", pa.string()),
+        ("version", pa.string()),
+        ("action", pa.string()),
+        ("destination", pa.string()),
+        ("condition", _CONDITION),
         ("rules", pa.list_(pa.string())),
         ("size", pa.int64()),
         ("created", pa.timestamp("us", tz="UTC")),
-        ("wave", pa.int32()),
-        ("task", _TASK),
+        ("batch", pa.int32()),
         ("kept_because", pa.string()),
     ]
 )
@@ -53,14 +54,15 @@ class Listed(NamedTuple):
 
     def row(self, action: str, *, newer: int = 0, kept: str | None = None) -> dict[str, Any]:
         """Plan something for it."""
-        task = {"action": action, "version": self.version, "etag": self.etag, "latest": self.latest}
-        return plan_row(self.key, {**task, "newer": newer}, self.written, kept)
+        required = {"etag": self.etag, "is_latest": self.latest, "newer_versions": newer}
+        what = {"action": action, "version": self.version, "condition": required}
+        return plan_row(self.key, what, self.written, kept)
 
 
-def plan_row(key: str, task: dict[str, Any], created: datetime | None, kept: str | None) -> dict[str, Any]:
-    """Make one row of a plan."""
-    what = {"address": key, "task": task, "created": created, "kept_because": kept}
-    return {"hash": hash(key) % 2**40, "rules": ["r1"], "size": 1, "wave": 0, **what}
+def plan_row(key: str, what: dict[str, Any], created: datetime | None, kept: str | None) -> dict[str, Any]:
+    """Make one row of a plan; `what` is its action, version and condition."""
+    row = {"address": key, "created": created, "kept_because": kept, **what}
+    return {"hash": hash(key) % 2**40, "rules": ["r1"], "size": 1, "batch": 0, **row}
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,7 @@ class PlannedBucket:
         batches = [pa.RecordBatch.from_pylist(part, schema=ROWS) for part in (rows[:half], rows[half:])]
         done = list(BucketDeleter(spec or self.spec, attempt, self.versioning)(batches))
         found = [row for batch in done for row in batch.to_pylist()]
-        asked = [(row["address"], row["task"]["version"]) for row in rows]
+        asked = [(row["address"], row["version"]) for row in rows]
         if asked != [(row["address"], row["version"]) for row in found]:
             raise AssertionError("the outcomes are not those of the rows")
         return [(row["outcome"], row["reason"]) for row in found]

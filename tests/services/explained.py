@@ -32,11 +32,11 @@ def told(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "decision": row["decision"],
         "deadline": row["deadline"],
-        "reason": None if due else row["reason"],
-        "holder": None if due else row["held_by"],
+        "reason": None if due else row["hold"],
+        "holder": None if due else row["holder"],
         "rules": list(row["rules"]),
         "collector": row["collector"],
-        "paths": list(row["paths"]),
+        "paths": list(row["names"]),
     }
 
 

@@ -58,22 +58,17 @@ class Planned:
 
     def row(self, goal: str) -> dict[str, Any]:
         """Give the plan's row that sends it somewhere."""
-        task = {
-            "action": "transition",
-            "version": self.version,
-            "etag": self.etag,
-            "latest": self.latest,
-            "newer": 0,
-            "goal": goal,
-        }
         return {
             "hash": 1,
             "address": self.key,
             "rules": ["old"],
             "size": len(self.body),
             "created": self.created,
-            "wave": 0,
-            "task": task,
+            "batch": 0,
+            "version": self.version,
+            "action": "transition",
+            "destination": goal,
+            "condition": {"etag": self.etag, "is_latest": self.latest, "newer_versions": 0},
             "kept_because": self.kept_because,
         }
 

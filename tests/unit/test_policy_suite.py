@@ -8,7 +8,7 @@ from ebbtide.targets.repository.simulation import Simulated
 
 HELD = {"young": HoldReason.NOT_YET, "current": HoldReason.HEAD, "staged": HoldReason.STAGING}
 ROWS = [
-    {"address": address, "decision": Decision.HELD, "reason": str(reason)} for address, reason in HELD.items()
+    {"address": address, "decision": Decision.HELD, "hold": str(reason)} for address, reason in HELD.items()
 ]
 
 

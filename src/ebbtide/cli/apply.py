@@ -23,7 +23,7 @@ from ebbtide.cli.state import State
 from ebbtide.core.format import count, human_bytes, plural
 from ebbtide.core.manifest import Manifest
 from ebbtide.core.words import Words
-from ebbtide.engine.apply import Applied, ApplyOptions, check, check_counted
+from ebbtide.engine.apply import Applied, ApplyOptions, check, check_format
 from ebbtide.engine.apply import apply as apply_plan
 from ebbtide.engine.layout import run_folder
 from ebbtide.engine.newest_run import check_newest_run
@@ -51,7 +51,7 @@ def apply(
     run = state.ledger.run(manifest.run_id)
     options = state.apply_options(override_breaker=override_breaker)
     if run.state is not RunState.SUCCEEDED:
-        check_counted(manifest, run.state)
+        check_format(manifest, run.state)
         check_applicable(state, manifest, options)
         _confirm(manifest, yes=yes)
     applied = run_apply(state, manifest, options, master)
@@ -93,7 +93,7 @@ def _confirm(manifest: Manifest, *, yes: bool) -> None:
         return
     words = words_of(manifest)
     if words.actions:
-        what = words.deeds(manifest.summary.by_collector)
+        what = words.deeds(manifest.summary.by_action)
         question = f"In {manifest.target} {what} ({human_bytes(due.bytes)})?"
     else:
         what = f"{plural(due.objects, 'object')} ({human_bytes(due.bytes)})"

@@ -118,7 +118,7 @@ def _story(state: State, spark: SparkSession, folder: Path, tell: _Teller) -> di
         run = run_folder(state.root, manifest.run_id)
         world = world_of(repository, repository.snapshot(), policy, now)
         examples = {
-            row["address"]: (decision, row["paths"][0])
+            row["address"]: (decision, row["names"][0])
             for decision in (Decision.DUE, Decision.HELD)
             for row in [_example(sample_decisions(run, decision, 2000))]
         }
@@ -161,7 +161,7 @@ def _story(state: State, spark: SparkSession, folder: Path, tell: _Teller) -> di
 
 def _example(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Prefer an object with more than one path, or one that another path keeps, as the better example."""
-    return max(rows, key=lambda row: (str(row["reason"]).startswith("referenced"), len(row["paths"])))
+    return max(rows, key=lambda row: (str(row["hold"]).startswith("referenced"), len(row["names"])))
 
 
 def _fresh_state(folder: Path) -> State:

@@ -147,7 +147,7 @@ def apply_made(
     options = state.apply_options(override_breaker=override_breaker)
     check_applicable(state, manifest, options)
     confirm(
-        f"In {manifest.target} {words_of(manifest).deeds(manifest.summary.by_collector)}?",
+        f"In {manifest.target} {words_of(manifest).deeds(manifest.summary.by_action)}?",
         what="the purge has to be confirmed",
         why=f"plan {manifest.run_id} is made and was not applied",
         fix=f"see 'ebb plan show {manifest.run_id}', then 'ebb apply {manifest.run_id} --yes'",
@@ -278,5 +278,5 @@ def _age(text: str) -> timedelta:
 def _refused(state: State, manifest: Manifest) -> dict[str, str]:
     """Return the first images that were asked for and must stay, each with its reason."""
     rows = stream_decisions(run_folder(state.root, manifest.run_id), Decision.HELD)
-    found = (row for row in rows if row["collector"] == Judged.REFUSE)
-    return {row["paths"][0]: row["held_by"] or row["reason"] for row in islice(found, _MOST_SHOWN)}
+    found = (row for row in rows if row["action"] == Judged.REFUSE)
+    return {row["names"][0]: row["holder"] or row["hold"] for row in islice(found, _MOST_SHOWN)}

@@ -25,7 +25,7 @@ from ebbtide.cli.failure import DETAILED
 from ebbtide.cli.pipeline import plan_or_ask, run_plan
 from ebbtide.cli.state import State, instant
 from ebbtide.cli.target_options import target_help, with_target_options
-from ebbtide.core.decision import MOVED, Decision
+from ebbtide.core.decision import Decision
 from ebbtide.core.errors import BadInput
 from ebbtide.core.format import count, human_bytes, percent, plural
 from ebbtide.core.instant import format_instant, format_second
@@ -160,7 +160,7 @@ def show_summary(manifest: Manifest, *, finished: bool = False) -> None:
         f"  [dim]{manifest.plan_hash[:16]}[/dim]"
     )
     due, held, words = summary.due, summary.held, words_of(manifest)
-    what = words.deeds(summary.by_collector) if words.actions else ""
+    what = words.deeds(summary.by_action) if words.actions else ""
     days = f" for {plural(manifest.recycling.days, 'day')}" if manifest.recycling else ""
     days = f" (what expires is set aside{days})" if days and what else days
     say(
@@ -182,12 +182,12 @@ def show_summary(manifest: Manifest, *, finished: bool = False) -> None:
     named = {
         "By rule": summary.by_rule,
         "By prefix": summary.by_prefix,
-        "By branch": summary.by_branch,
+        **{f"By {label}": tallies for label, tallies in summary.by_label.items()},
         "By age": summary.by_age,
         "Held because": summary.held_by_reason,
     }
     if words.actions:
-        named = {"By action": summary.by_collector, **named}
+        named = {"By action": summary.by_action, **named}
     elif len(summary.by_collector) > 1:
         named = {"By collector": summary.by_collector, **named}
     for title, tallies in named.items():
@@ -215,7 +215,7 @@ def _tallies(title: str, tallies: tuple[Tally, ...], words: Words) -> None:
 
 def _place(row: Row) -> tuple[str, str, str]:
     """Order rows by path, then by address and version."""
-    return row["paths"][0] if row["paths"] else "", row["address"], (row["task"] or {}).get("version") or ""
+    return row["names"][0] if row["names"] else "", row["address"], row["version"] or ""
 
 
 def _print_rows(rows: Iterable[Row], *, as_json: bool) -> None:
@@ -233,22 +233,40 @@ def _print_rows(rows: Iterable[Row], *, as_json: bool) -> None:
         numbers=[1],
     )
     for row in rows:
-        why = row["held_by"] if row["decision"] == Decision.HELD else ", ".join(row["rules"])
-        task = row["task"]
+        why = row["holder"] if row["decision"] == Decision.HELD else ", ".join(row["rules"])
         # Of a bucket the key is the address; what tells rows apart is the version.
-        item = f"{_doing(task)} {task['version'] or row['address']}" if task else row["address"]
+        item = f"{_doing(row)} {row['version'] or row['address']}" if _has_task(row) else row["address"]
         deadline = format_second(row["deadline"])
-        path = ", ".join(row["paths"]) or "(no path)"
+        path = ", ".join(row["names"]) or "(no path)"
         lines.row(row["decision"], human_bytes(row["size"]), deadline, path, why or "", item)
 
 
 def _plain_row(row: Row) -> Row:
-    keys = ("address", "decision", "deadline", "reason", "held_by", "paths", "rules", "size", "collector")
-    plain = {key: row[key] for key in keys}
-    plain["deadline"] = format_instant(row["deadline"])
-    return plain | ({"task": row["task"]} if row["task"] else {})
+    """Return a row for JSON; `paths`, `reason`, `held_by` and `task` are its names of earlier versions."""
+    keys = ("address", "version", "names", "decision", "action", "destination", "condition", "hold", "holder")
+    plain = {key: row[key] for key in (*keys, "rules", "labels", "size", "collector")}
+    plain |= {"deadline": format_instant(row["deadline"]), "paths": row["names"]}
+    plain |= {"reason": row["hold"], "held_by": row["holder"]}
+    return plain | ({"task": _task(row)} if _has_task(row) else {})
 
 
-def _doing(task: Row) -> str:
-    moves = task["action"] == MOVED and task["goal"]
-    return f"{task['action']} to {task['goal']}" if moves else str(task["action"])
+def _has_task(row: Row) -> bool:
+    """Return whether more than an address names the item or what is done with it."""
+    return row["version"] is not None or row["condition"] is not None
+
+
+def _task(row: Row) -> Row:
+    required = row["condition"] or {}
+    siblings = required.get("siblings")
+    return {
+        "action": row["action"],
+        "version": row["version"],
+        "etag": required.get("etag"),
+        "latest": required.get("is_latest"),
+        "newer": required.get("newer_versions"),
+        "goal": " ".join(siblings) if siblings else row["destination"],
+    }
+
+
+def _doing(row: Row) -> str:
+    return f"{row['action']} to {row['destination']}" if row["destination"] else str(row["action"])

@@ -32,8 +32,12 @@ RESTORE = "restore"
 """What stands for a collector in a run that brings items back from the bin."""
 
 
+DELETE = "delete"
+"""The action of a collector that has only one."""
+
+
 MOVED = "transition"
-"""What finds a version that is to go elsewhere: it is due, and nothing of it is lost."""
+"""The action by which an item goes elsewhere: it is due, and nothing of it is lost."""
 
 
 class HoldReason(StrEnum):

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from ebbtide.core.decision import MOVED
+from ebbtide.core.decision import DELETE, MOVED
 from ebbtide.core.errors import MetadataError
 from ebbtide.core.instant import format_instant, parse_instant
 
-FORMAT = 2
-"""Since format 2 every table of a run has a record of its rows."""
-_READABLE = (1, FORMAT)
+FORMAT = 3
+"""Since format 2 every table of a run has a record of its rows; since format 3 it has typed verdicts."""
+_READABLE = (1, 2, FORMAT)
+_UNTYPED = 2
+_BRANCH, _BY_BRANCH = "branch", "by_branch"
+"""The label that has a name of its own in manifests, because scripts read it there."""
 RECYCLE = "recycle"
 """Under which name a manifest says what it says of the bin."""
 
@@ -51,10 +55,12 @@ class Summary:
     known_objects: int
     by_rule: tuple[Tally, ...] = ()
     by_prefix: tuple[Tally, ...] = ()
-    by_branch: tuple[Tally, ...] = ()
     by_age: tuple[Tally, ...] = ()
     held_by_reason: tuple[Tally, ...] = ()
     by_collector: tuple[Tally, ...] = ()
+    by_action: tuple[Tally, ...] = ()
+    by_label: Mapping[str, tuple[Tally, ...]] = field(default_factory=dict)
+    """By the values of each label that items have, such as `branch`."""
     frees: Tally | None = None
     """What the store gives back: not what is hidden, moved or set aside; None in older plans."""
 
@@ -66,7 +72,7 @@ class Summary:
     @property
     def deleted(self) -> Tally:
         """What is deleted: all that is due, but for what only goes elsewhere."""
-        moved = [tally for tally in self.by_collector if tally.label == MOVED]
+        moved = [tally for tally in self.by_action if tally.label == MOVED]
         objects = self.due.objects - sum(tally.objects for tally in moved)
         return Tally("deleted", objects, self.due.bytes - sum(tally.bytes for tally in moved))
 
@@ -98,8 +104,13 @@ class Manifest:
 
     @property
     def is_counted(self) -> bool:
-        """Tell whether the plan's tables have records of their rows; an earlier version wrote none."""
+        """Return whether the plan's tables have records of their rows; an earlier version wrote none."""
         return self.format > 1
+
+    @property
+    def is_typed(self) -> bool:
+        """Return whether the plan's tables are typed verdicts; earlier versions wrote other columns."""
+        return self.format > _UNTYPED
 
     @property
     def recycling(self) -> Recycling | None:
@@ -120,6 +131,7 @@ class Manifest:
         plain["made_at"] = format_instant(self.made_at)
         plain["now"] = format_instant(self.now)
         plain["plan_hash"] = self.plan_hash
+        plain["summary"][_BY_BRANCH] = plain["summary"]["by_label"].get(_BRANCH, ())
         plain["seal"] = _seal(plain)
         return json.dumps(plain, indent=2, sort_keys=True, ensure_ascii=False)
 
@@ -132,7 +144,7 @@ def manifest_from_json(text: str) -> Manifest:
         claimed = plain.pop("plan_hash")
         plain["made_at"] = parse_instant(plain["made_at"])
         plain["now"] = parse_instant(plain["now"])
-        plain["summary"] = _summary(plain["summary"])
+        plain["summary"] = _summary(plain["summary"], plain["collector"], plain["format"])
         plain["breaker"] = tuple(plain["breaker"])
         plain["warnings"] = tuple(plain["warnings"])
         manifest = Manifest(**plain)
@@ -160,14 +172,32 @@ def _seal(plain: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _summary(plain: dict[str, Any]) -> Summary:
-    tallies = {
-        name: tuple(Tally(**row) for row in rows) for name, rows in plain.items() if isinstance(rows, list)
-    }
+def _summary(plain: dict[str, Any], collector: str, written: int) -> Summary:
+    tallies = {name: _tallies(rows) for name, rows in plain.items() if isinstance(rows, list)}
+    branches = tallies.pop(_BY_BRANCH, ())
+    by_label = {name: _tallies(rows) for name, rows in plain.get("by_label", {}).items()}
+    if written <= _UNTYPED:
+        by_label = {_BRANCH: branches} if branches else {}
+        tallies |= _by_action(tallies.pop("by_collector", ()), collector)
     return Summary(
+        by_label=by_label,
         due=Tally(**plain["due"]),
         held=Tally(**plain["held"]),
         known_objects=plain["known_objects"],
         frees=Tally(**plain["frees"]) if plain.get("frees") else None,
         **tallies,
     )
+
+
+def _tallies(rows: list[dict[str, Any]]) -> tuple[Tally, ...]:
+    return tuple(Tally(**row) for row in rows)
+
+
+def _by_action(counted: tuple[Tally, ...], collector: str) -> dict[str, tuple[Tally, ...]]:
+    """Tell actions from collectors, which earlier versions counted under one name."""
+    if not counted:
+        return {}
+    total = sum(one.objects for one in counted), sum(one.bytes for one in counted)
+    if {one.label for one in counted} <= set(collector.split("+")):
+        return {"by_collector": counted, "by_action": (Tally(DELETE, *total),)}
+    return {"by_collector": (Tally(collector, *total),), "by_action": counted}

@@ -63,10 +63,10 @@ class Words:
 
     def intent(self, summary: Summary) -> str:
         """Say what applying a plan would do."""
-        if not self.actions or not summary.by_collector:
+        if not self.actions or not summary.by_action:
             return f"{self.would.removeprefix('Would ')} {self.amount(summary.due)}"
         freeing = f", freeing {human_bytes(summary.freed.bytes)}" if self.frees_apart else ""
-        return f"{self.deeds(summary.by_collector)}: {self.amount(summary.due)}{freeing}"
+        return f"{self.deeds(summary.by_action)}: {self.amount(summary.due)}{freeing}"
 
     def deeds(self, tallies: tuple[Tally, ...]) -> str:
         """

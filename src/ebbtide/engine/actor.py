@@ -21,6 +21,18 @@ from ebbtide.storage.rate_limit import polite_delete
 from ebbtide.storage.store import DeleteRequest, DeleteResult, StoreSpec, open_store
 
 METADATA_FOLDER = "_lakefs/"
+ACTED_ON = (
+    "hash",
+    "address",
+    "version",
+    "size",
+    "created",
+    "action",
+    "destination",
+    "condition",
+    "rules",
+)
+"""The columns of a plan that an actor reads; its digest covers them all."""
 _UNLIMITED = 1e9
 _S3_RATE = 3500.0
 _RESUMED = "gone when an interrupted attempt of this run was taken up again"
@@ -62,37 +74,30 @@ class Attempt:
         context = TaskContext.get()
         return self.resumed or (context is not None and context.attemptNumber() > 0)
 
-    def outcomes(self, rows: Any, results: Sequence[DeleteResult], versions: Any = None) -> Any:
+    def outcomes(self, rows: Any, results: Sequence[DeleteResult]) -> Any:
         """Give the outcome table of rows, which have a result each."""
         count = rows.num_rows
         moment = to_micros(self.now())
         columns = {
             "hash": rows.column("hash"),
             "address": rows.column("address"),
-            "version": pa.nulls(count, pa.string()) if versions is None else versions,
+            "version": rows.column("version"),
             "outcome": pa.array([str(result.outcome) for result in results], pa.string()),
             "reason": pa.array([result.reason for result in results], pa.string()),
             "rules": rows.column("rules"),
             "size": rows.column("size"),
             "at": pa.array([moment] * count, pa.timestamp("us", tz="UTC")),
-            "wave": rows.column("wave"),
+            "wave": rows.column("batch"),
             "attempt": pa.array([0] * count, pa.int32()),
-            "action": _actions(rows),
+            "action": rows.column("action"),
             "until": pa.nulls(count, pa.timestamp("us", tz="UTC")),
         }
         return pa.RecordBatch.from_arrays([columns[name] for name in OUTCOMES.columns], OUTCOMES.columns)
 
 
-def _actions(rows: Any) -> Any:
-    """Return what was to be done with each row, where the target has several actions."""
-    if "task" not in rows.schema.names:
-        return pa.nulls(rows.num_rows, pa.string())
-    return pc.struct_field(rows.column("task"), "action")
-
-
 def planned_etags(rows: Any) -> dict[str, str | None]:
     """Return the ETag that each row was planned with, by address."""
-    etags = pc.struct_field(rows.column("task"), "etag").to_pylist()
+    etags = pc.struct_field(rows.column("condition"), "etag").to_pylist()
     return dict(zip(rows.column("address").to_pylist(), etags, strict=True))
 
 
@@ -127,7 +132,7 @@ def act_on_rows(
     their addresses, for a deleter that looks at neighbours together.
     """
     tasks = options.tasks or rows.sparkSession.sparkContext.defaultParallelism
-    wanted = rows.select("hash", "address", "rules", "size", "created", "wave", "task", "kept_because")
+    wanted = rows.select(*ACTED_ON, "batch", "kept_because")
     dealt = wanted.repartitionByRange(tasks, "address") if in_order else wanted.repartition(tasks, "hash")
     skew = to_micros(now) - to_micros(system_clock())
     done = dealt.mapInArrow(make_actor(Attempt(options, tasks, skew, resumed)), OUTCOMES.schema)

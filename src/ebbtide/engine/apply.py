@@ -45,11 +45,11 @@ from ebbtide.engine.fencing import unfenced_afterwards
 from ebbtide.engine.interruption import failed_if_interrupted
 from ebbtide.engine.layout import OnStep, RunFolder, no_step, run_folder
 from ebbtide.engine.newest_run import check_applicable
-from ebbtide.engine.plan import DIGESTED
+from ebbtide.engine.plan_table import digested_table, read_plan
 from ebbtide.engine.removed_table import fold_if_possible
 from ebbtide.engine.spark.failures import own_errors
 from ebbtide.engine.spark.progress import OnProgress, no_progress, watch
-from ebbtide.engine.tables.contracts import NEWLY_REFERENCED, OUTCOMES, PLAN
+from ebbtide.engine.tables.contracts import NEWLY_REFERENCED, OUTCOMES
 from ebbtide.engine.tables.digest import table_digest
 from ebbtide.engine.tables.row_counts import counted_rows
 from ebbtide.state.locks import target_lock
@@ -157,12 +157,15 @@ def _check_time(manifest: Manifest, now: datetime) -> None:
         )
 
 
-def check_counted(manifest: Manifest, state: RunState) -> None:
+def check_format(manifest: Manifest, state: RunState) -> None:
     """Refuse a plan of an earlier version, unless it was begun: what it did so far has to be recorded."""
-    if not manifest.is_counted and state is RunState.PLANNED:
+    if not manifest.is_typed and state is RunState.PLANNED:
+        why = "its rows do not say in full what must still be true of each item"
+        if not manifest.is_counted:
+            why = "that version did not count the rows of its tables, so they may be incomplete"
         raise StalePlan(
             f"plan {manifest.run_id} was made by an earlier version of Ebbtide",
-            why="that version did not count the rows of its tables, so nobody knows whether they were whole",
+            why=why,
             fix=f"plan again: ebb plan {manifest.target}",
         )
 
@@ -217,7 +220,7 @@ def _apply(
     run = ledger.run(manifest.run_id)
     if run.state is RunState.SUCCEEDED:
         return Applied(manifest.run_id, _outcomes(spark, root, ledger, manifest), already_applied=True)
-    check_counted(manifest, run.state)
+    check_format(manifest, run.state)
     check_cluster(spark, root, collector.reach)
     with failed_if_interrupted(spark, root, ledger, manifest):
         _check_table(spark, folder, manifest, run.plan_hash)
@@ -258,11 +261,11 @@ def _check_table(
     spark: SparkSession, folder: RunFolder, manifest: Manifest, recorded_hash: str | None
 ) -> None:
     """Make sure that the rows to delete are the rows that were planned."""
-    plan = PLAN.read(spark, folder.plan)
+    plan, digested = digested_table(spark, folder, manifest)
     try:
-        # A row in a wave that is never begun would be left behind without a word.
-        known = f.coalesce(f.col("wave").between(0, manifest.waves - 1), f.lit(False))
-        whole = plan.where(~known).isEmpty() and table_digest(plan, DIGESTED) == manifest.digest
+        # A row in a batch that is never begun would be left behind without a word.
+        known = f.coalesce(f.col("batch").between(0, manifest.waves - 1), f.lit(False))
+        whole = plan.where(~known).isEmpty() and table_digest(plan, digested) == manifest.digest
     except (PySparkException, Py4JError) as broken:
         raise _not_as_planned(manifest, "cannot be read") from broken
     if not whole or recorded_hash != manifest.plan_hash:
@@ -362,7 +365,7 @@ class _Batches:
         for wave in range(self.manifest.waves):
             self.on_progress("deleting", wave, self.manifest.waves)
             done = [number for number, finished in attempts.get(wave, []) if finished]
-            rows = PLAN.read(self.spark, self.folder.plan).where(f.col("wave") == wave)
+            rows = read_plan(self.spark, self.folder).where(f.col("batch") == wave)
             if done:
                 rows = self._unfinished_rows(rows, wave, done)
                 if rows.isEmpty():
@@ -376,7 +379,7 @@ class _Batches:
         final = [str(outcome) for outcome in Outcome if outcome.is_final]
         settled = outcomes.where(f.col("outcome").isin(final)).select("hash", "address", "version")
         same = ["hash", "address"]
-        version = rows["task.version"].eqNullSafe(settled["version"])
+        version = rows["version"].eqNullSafe(settled["version"])
         return rows.join(settled, [*(rows[name] == settled[name] for name in same), version], "left_anti")
 
     def _attempt(self, rows: DataFrame, wave: int, *, resumed: bool) -> None:

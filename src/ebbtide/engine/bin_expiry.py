@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ebbtide.core.decision import EMPTY_BIN, HoldReason
+from ebbtide.core.decision import DELETE, EMPTY_BIN, HoldReason
 from ebbtide.core.errors import EbbtideError
 from ebbtide.core.manifest import Manifest
 from ebbtide.engine.actor import Actor, Attempt
@@ -21,14 +21,12 @@ from ebbtide.engine.apply import Applied
 from ebbtide.engine.bin import RecycleBin
 from ebbtide.engine.cluster_check import Reach
 from ebbtide.engine.collector import Collected, Collector, Identity, Policy, Run
-from ebbtide.engine.layers import TOUCHED, Layers
+from ebbtide.engine.layers import Layers
 from ebbtide.engine.layout import OnStep
 from ebbtide.engine.restore import Restorer, check_not_restored_since
 from ebbtide.engine.spark.progress import watch
-from ebbtide.engine.tables.contracts import STANDINGS, TASK
+from ebbtide.engine.tables.contracts import VERDICTS
 from ebbtide.engine.tables.digest import address_hash
-
-_CONDITION = {"etag": "string", "latest": "boolean", "newer": "int", "goal": "string"}
 
 
 @dataclass(frozen=True)
@@ -80,12 +78,12 @@ class ExpiredItems(Collector):
 
     def collect(self, run: Run) -> Collected:
         """List the bin on the executors, and hold each item until its days are over."""
-        place = run.folder.scratch / "standings"
+        place = run.folder.scratch / "verdicts"
         with watch(run.spark, "listing", run.on_progress):
             found = self.bin.expiry(run, self.older_than)
-            STANDINGS.write(expiry_verdicts(found.rows, self.bin.action), place, partition_by="kind")
-        run.on_step("standings written")
-        return Collected(Layers(place), found.read, found.warnings, without_buried=True)
+            VERDICTS.write(expiry_verdicts(found.rows, self.bin.action), place, partition_by="kind")
+        run.on_step("verdicts written")
+        return Collected(Layers(place), found.read, found.warnings, removed_applied=True)
 
     def check(self, plan: Manifest) -> None:
         """Check also what the bin checks once."""
@@ -114,30 +112,19 @@ class ExpiredItems(Collector):
 
 def expiry_verdicts(listed: DataFrame, action: str | None = None) -> DataFrame:
     """Hold each item of a bin (columns of `bin.EXPIRY`) until the end of its days."""
-    task = (
-        f.lit(None)
-        if action is None
-        else f.struct(
-            f.lit(action).alias("action"),
-            f.lit("").alias("version"),
-            *(f.lit(None).cast(kind).alias(name) for name, kind in _CONDITION.items()),
-        )
-    )
-    return STANDINGS.check(
+    return VERDICTS.check(
         listed.select(
-            f.lit(0).alias("world"),
             address_hash("address").alias("hash"),
             "address",
             f.col("ends").alias("deadline"),
-            f.lit(str(HoldReason.NOT_YET)).alias("reason"),
-            "held_by",
-            f.col("names").alias("paths"),
+            f.lit(str(HoldReason.NOT_YET)).alias("hold"),
+            f.col("held_by").alias("holder"),
+            "names",
             f.array("rule").alias("rules"),
-            f.array().cast("array<string>").alias("branches"),
             "size",
             f.col("set_aside").alias("created"),
-            f.lit(action or EMPTY_BIN).alias("collector"),
-            task.cast(TASK).alias("task"),
-            f.lit(TOUCHED).alias("kind"),
+            f.lit(EMPTY_BIN).alias("collector"),
+            f.lit("" if action else None).cast("string").alias("version"),
+            f.lit(action or DELETE).alias("action"),
         )
     )

@@ -74,15 +74,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Collected:
-    """What a collector found: its standings, and what they were made from."""
+    """What a collector found: its verdicts, and what they were made from."""
 
-    standings: Layers
+    verdicts: Layers
     snapshot: dict[str, Any]
     warnings: tuple[str, ...] = ()
     known: int | None = None
-    """How many items the target has; None if the standings name them all."""
-    without_buried: bool = False
-    """The standings have nothing that is gone, and hold what was restored: removed items do not matter."""
+    """How many items the target has; None if the verdicts name them all."""
+    removed_applied: bool = False
+    """The verdicts have nothing that is gone and hold what was restored, so removed items are not applied."""
     frees: str = "true"
     """Of which due items the store gives the bytes back, as a Spark expression."""
     parts: tuple[Part, ...] = field(default=())

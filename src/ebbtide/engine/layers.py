@@ -1,13 +1,14 @@
 """
-Standings in layers: what an earlier run wrote and is still true is linked, not written again.
+Verdicts in layers: what an earlier run wrote and is still true is linked, not written again.
 
-A collector's standings say of each item until when it is held and by what; nothing in them depends on the
-time. They lie on disk as a base, and as rows that take the place of some of the base's. A run keeps links to
-both, so that its cost follows what changed, and its decisions are those standings as seen at its time.
+A collector's verdicts name the deadline of each item and what holds it; nothing in them depends on the time.
+They lie on disk as a base, and as rows that take the place of some of the base's. A run keeps links to both,
+so that its cost follows what changed, and its decisions are those verdicts as seen at its time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from pyspark.sql import functions as f
 
 from ebbtide.core.errors import MetadataError
 from ebbtide.engine.spark.session import FEW
-from ebbtide.engine.tables.contracts import STANDINGS
+from ebbtide.engine.tables.contracts import VERDICTS
 from ebbtide.engine.tables.row_counts import link_table
 
 TOUCHED = "touched"
@@ -29,27 +30,27 @@ GONE = "gone"
 
 @dataclass(frozen=True)
 class Layers:
-    """Where standings lie: the base, and what takes the place of some of its rows."""
+    """Where verdicts lie: the base, and what takes the place of some of its rows."""
 
     base: Path
     since: Path | None = None
     since_rows: int = 0
 
     def read(self, spark: SparkSession, *kinds: str) -> DataFrame:
-        """Give all standings of some kinds."""
+        """Return all verdicts of some kinds."""
         of_kind = f.col("kind").isin(list(kinds))
-        base = STANDINGS.read(spark, self.base).where(of_kind)
+        base = VERDICTS.read(spark, self.base).where(of_kind)
         if self.since is None:
             return base
-        since = STANDINGS.read(spark, self.since)
+        since = VERDICTS.read(spark, self.since)
         return laid_over(base, since, self.since_rows, since.where(of_kind))
 
     def linked(self, folder: Path) -> Layers:
-        """Give the same standings under another folder's name; those that no rule touches stay behind."""
+        """Link the verdicts into another folder, without those that no rule touches."""
         for layer in (self.base, self.since):
             # Without what takes the place of its rows, a base would say what is no longer true.
             if layer is not None and not layer.is_dir():
-                raise MetadataError(f"standings {layer.name!r} are not there", fix="plan again with --full")
+                raise MetadataError(f"verdicts {layer.name!r} are missing", fix="plan again with --full")
         link_table(self.base, folder / "base", below=f"kind={TOUCHED}/")
         if self.since is not None:
             link_table(self.since, folder / "since")
@@ -57,13 +58,15 @@ class Layers:
 
 
 def layers_in(folder: Path, since_rows: int = 0) -> Layers:
-    """Find the standings that were linked into a folder."""
+    """Return the verdicts that were linked into a folder."""
     since = folder / "since"
     return Layers(folder / "base", since if since.is_dir() else None, since_rows)
 
 
-def laid_over(earlier: DataFrame, changed: DataFrame, count: int, rows: DataFrame) -> DataFrame:
-    """Give the earlier standings of all items but the changed ones (about `count`), and new rows."""
+def laid_over(
+    earlier: DataFrame, changed: DataFrame, count: int, rows: DataFrame, keys: Sequence[str] = ("hash",)
+) -> DataFrame:
+    """Replace the verdicts of the changed items (about `count`) with new rows."""
     # A few are sent to where the many are; shuffling those would take longer than all else.
-    hashes = changed.select("world", "hash").hint("broadcast" if count <= FEW else "shuffle_hash")
-    return earlier.join(hashes, ["world", "hash"], "left_anti").unionByName(rows)
+    hashes = changed.select(*keys).hint("broadcast" if count <= FEW else "shuffle_hash")
+    return earlier.join(hashes, list(keys), "left_anti").unionByName(rows)

@@ -32,9 +32,10 @@ class RunFolder:
         return self.path / "manifest.json"
 
     @property
-    def standings(self) -> Path:
-        """Every item that a rule touched: until when it is held, and by what."""
-        return self.path / "standings"
+    def verdicts(self) -> Path:
+        """The verdict on every item that a rule touched; earlier versions named the folder `standings`."""
+        earlier = self.path / "standings"
+        return earlier if earlier.is_dir() else self.path / "verdicts"
 
     @property
     def removed(self) -> Path:
@@ -48,7 +49,7 @@ class RunFolder:
 
     @property
     def plan(self) -> Path:
-        """What would be deleted, by wave."""
+        """What would be deleted, by batch."""
         return self.path / "plan"
 
     @property
@@ -94,7 +95,7 @@ class RunFolder:
     def _adopt(self, manifest: Manifest) -> None:
         """Record the rows of tables that an earlier version wrote, so that its runs can still be read."""
         adopt_counts(self.plan, manifest.summary.due.objects)
-        for table in (self.snapshot, self.standings / "base", self.standings / "since"):
+        for table in (self.snapshot, self.verdicts / "base", self.verdicts / "since"):
             adopt_counts(table)
 
 

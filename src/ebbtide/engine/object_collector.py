@@ -23,7 +23,7 @@ from ebbtide.engine.layers import Layers
 from ebbtide.engine.object_bin import ObjectBin
 from ebbtide.engine.recycle import store_actor
 from ebbtide.engine.restore import Restorer, check_not_restored_since
-from ebbtide.engine.tables.contracts import STANDINGS
+from ebbtide.engine.tables.contracts import VERDICTS
 from ebbtide.storage.store import open_store
 
 _LISTED = "key string, size bigint, last_modified timestamp, etag string"
@@ -41,7 +41,7 @@ class ObjectCollector(Collector):
 
     @abstractmethod
     def verdicts(self, objects: DataFrame) -> DataFrame:
-        """Decide until when each object (key, size, last_modified, etag) is held: columns of `STANDINGS`."""
+        """Decide until when each object (key, size, last_modified, etag) is held: columns of `VERDICTS`."""
 
     @property
     def identity(self) -> Identity:
@@ -71,14 +71,14 @@ class ObjectCollector(Collector):
 
     def collect(self, run: Run) -> Collected:
         """List the store in one Spark task, without the bin, and hold what was restored."""
-        spec, place = self.bin.contents.store.spec, run.folder.scratch / "standings"
+        spec, place = self.bin.contents.store.spec, run.folder.scratch / "verdicts"
         task = run.spark.range(0, 1, 1, 1)
         listed = task.mapInArrow(lambda _: open_store(spec).list(), _LISTED)
         objects = listed.where(~f.col("key").startswith(self.bin.contents.root))
-        held = self.bin.holding(self.verdicts(objects))
-        STANDINGS.write(held, place, partition_by="kind")
-        run.on_step("standings written")
-        return Collected(Layers(place), {}, without_buried=True)
+        held = self.bin.holding(VERDICTS.check(self.verdicts(objects)))
+        VERDICTS.write(held, place, partition_by="kind")
+        run.on_step("verdicts written")
+        return Collected(Layers(place), {}, removed_applied=True)
 
     def check_unchanged(self, plan: Manifest) -> None:
         """Stop if the policy or the bin was changed since the plan was made, or something was restored."""

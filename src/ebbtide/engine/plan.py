@@ -2,7 +2,7 @@
 Planning: run a collector, decide what is due, and freeze that as a plan.
 
 1. Under the target's lock, what earlier runs left unfinished is cleared away.
-2. The collector reads the target and gives each item its standing (`Collector.collect`).
+2. The collector reads the target and gives each item its verdict (`Collector.collect`).
 3. What has reached its deadline is due. It is written in batches, and its size is held against the breaker.
 4. The manifest is written last. Only when it is durable does the ledger know the plan.
 """
@@ -33,19 +33,19 @@ from ebbtide.engine.interruption import abandon_leftovers, abandoned_if_interrup
 from ebbtide.engine.layers import TOUCHED, UNTOUCHED
 from ebbtide.engine.layout import OnStep, RunFolder, no_step, run_folder
 from ebbtide.engine.newest_run import begin_run, check_newest_run
+from ebbtide.engine.plan_table import DIGESTED
 from ebbtide.engine.removed_items import RemovedItems
 from ebbtide.engine.removed_table import RemovedTable
 from ebbtide.engine.shares import count_shares, last_succeeded
 from ebbtide.engine.spark.failures import own_errors
 from ebbtide.engine.spark.progress import OnProgress, no_progress, watch
-from ebbtide.engine.summary import count_standings, summarize
+from ebbtide.engine.summary import count_verdicts, summarize
 from ebbtide.engine.tables.contracts import PLAN
 from ebbtide.engine.tables.digest import EMPTY, table_digest
 from ebbtide.engine.tables.row_counts import counted_rows, record_counts
 from ebbtide.state.locks import target_lock
 from ebbtide.state.runs import RunState
 
-DIGESTED = ["hash", "address", "deadline", "paths", "rules", "size", "collector", "task"]
 REHEARSED = "this is a rehearsal: its clock is not the machine's, and its data is local"
 _BLOCKS_PER_BATCH, _MOST_BLOCKS = 8, 2048
 
@@ -150,14 +150,14 @@ class _Planner:
 
     def _freeze(self, folder: RunFolder, run_id: int, collected: Collected, made_at: datetime) -> Manifest:
         """Decide what is due, write it in batches, and make manifest and tables durable."""
-        removed = RemovedItems() if collected.without_buried else self._removed_table.folded(made_at)
-        standings = collected.standings.linked(folder.standings)
+        removed = RemovedItems() if collected.removed_applied else self._removed_table.folded(made_at)
+        verdicts = collected.verdicts.linked(folder.verdicts)
         removed = removed.linked(folder.removed)
-        self.on_step("standings linked")
+        self.on_step("verdicts linked")
         with watch(self.spark, "deciding", self.on_progress):
-            known = collected.standings.read(self.spark, TOUCHED, UNTOUCHED)
-            counts = count_standings(removed.laid_over(known), self.now)
-            touched = removed.laid_over(standings.read(self.spark, TOUCHED))
+            known = collected.verdicts.read(self.spark, TOUCHED, UNTOUCHED)
+            counts = count_verdicts(removed.laid_over(known), self.now)
+            touched = removed.laid_over(verdicts.read(self.spark, TOUCHED))
         waves = math.ceil(counts.due.objects / self.options.wave_size)
         with watch(self.spark, "freezing", self.on_progress):
             decisions = decisions_at(touched, self.now)
@@ -218,14 +218,14 @@ def _write_plan(
         return EMPTY
     due = decisions.where(f.col("decision") == str(Decision.DUE))
     divided = _divide_in_blocks(due, waves) if in_order else _divide_by_hash(due, waves)
-    PLAN.write(divided, folder.plan, partition_by="wave")
+    PLAN.write(divided, folder.plan, partition_by="batch")
     return table_digest(PLAN.read(spark, folder.plan), DIGESTED)
 
 
 def _divide_by_hash(due: DataFrame, waves: int) -> DataFrame:
     """Spread every batch over all prefixes."""
-    wave = f.pmod(f.col("hash"), f.lit(waves)).cast("int")
-    return due.withColumn("wave", wave).repartition(waves, "wave")
+    batch = f.pmod(f.col("hash"), f.lit(waves)).cast("int")
+    return due.withColumn("batch", batch).repartition(waves, "batch")
 
 
 def _divide_in_blocks(due: DataFrame, waves: int) -> DataFrame:
@@ -238,7 +238,7 @@ def _divide_in_blocks(due: DataFrame, waves: int) -> DataFrame:
     # The only batch has everything as it is.
     blocks = max(waves, min(waves * _BLOCKS_PER_BATCH, _MOST_BLOCKS)) if waves > 1 else 1
     cut = due.repartitionByRange(blocks, "address")
-    return cut.withColumn("wave", f.pmod(f.spark_partition_id(), f.lit(waves)))
+    return cut.withColumn("batch", f.pmod(f.spark_partition_id(), f.lit(waves)))
 
 
 def _check_count(folder: RunFolder, due: int) -> None:
@@ -247,6 +247,6 @@ def _check_count(folder: RunFolder, due: int) -> None:
     if rows != due:
         raise MetadataError(
             f"{due} items were counted as due, and {rows} were written",
-            why="the standings changed or were damaged in between",
+            why="the verdicts changed or were damaged in between",
             fix="plan again with --full",
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from itertools import groupby, islice
@@ -17,10 +17,11 @@ import pyarrow.dataset as ds
 from ebbtide.core.decision import Decision, HoldReason, Outcome
 from ebbtide.core.errors import MetadataError
 from ebbtide.core.instant import NEVER
-from ebbtide.core.manifest import Tally
+from ebbtide.core.manifest import Manifest, Tally
 from ebbtide.engine.burials import is_restore, outcome_folders, read_buried
 from ebbtide.engine.layers import layers_in
 from ebbtide.engine.layout import RunFolder
+from ebbtide.engine.plan_table import typed_row
 from ebbtide.engine.removed_items import BACK, GONE, Hold, held_by_restore, removed_in
 from ebbtide.engine.tables.digest import hash_addresses
 from ebbtide.engine.tables.row_counts import CHECKED, counted_files, counted_rows
@@ -44,24 +45,31 @@ def stream_decisions(folder: RunFolder, decision: Decision | None = None) -> Ite
     ends = ds.field("deadline")
     due = (ends <= pa.scalar(now, _MOMENT)) & (ends < pa.scalar(NEVER, _MOMENT))
     removed = _removed(folder)
+
+    def verdicts(wanted: pc.Expression) -> Iterator[Row]:
+        return (typed_row(row, manifest.collector) for row in _verdicts(folder, wanted, removed.gone))
+
     holds = {key: hold for key, hold in removed.holds.items() if hold[0] > now}
     if decision in (None, Decision.DUE):
-        if counted_rows(folder.plan) != manifest.summary.due.objects:
-            raise _not_as_planned(folder)
-        shown = 0
-        for row in _standings(folder, due, removed.gone):
-            if row["hash"] not in holds:
-                shown += _fingerprint([row["hash"]], [row["address"]])
-                yield row | {"decision": str(Decision.DUE), "reason": None, "held_by": None}
-        if shown % _MODULUS != _planned(folder) % _MODULUS:
-            raise _not_as_planned(folder)
+        yield from _due(folder, manifest, (row for row in verdicts(due) if row["hash"] not in holds))
     if decision in (None, Decision.HELD):
-        for row in _standings(folder, ~due, removed.gone):
-            yield _held(row, holds.get(row["hash"])) | {"decision": str(Decision.HELD)}
+        yield from (_held(row, holds.get(row["hash"])) for row in verdicts(~due))
         if holds:
             keys = pa.array(list(holds), pa.int64())
-            for row in _standings(folder, due & ds.field("hash").isin(keys), removed.gone):
-                yield _held(row, holds[row["hash"]]) | {"decision": str(Decision.HELD)}
+            restored = verdicts(due & ds.field("hash").isin(keys))
+            yield from (_held(row, holds[row["hash"]]) for row in restored)
+
+
+def _due(folder: RunFolder, manifest: Manifest, verdicts: Iterable[Row]) -> Iterator[Row]:
+    """Stream what is due, and stop if it is not what the plan table has."""
+    if counted_rows(folder.plan) != manifest.summary.due.objects:
+        raise _not_as_planned(folder)
+    shown = 0
+    for row in verdicts:
+        shown += _fingerprint([row["hash"]], [row["address"]])
+        yield row | {"decision": str(Decision.DUE), "hold": None, "holder": None}
+    if shown % _MODULUS != _planned(folder) % _MODULUS:
+        raise _not_as_planned(folder)
 
 
 def _planned(folder: RunFolder) -> int:
@@ -85,14 +93,15 @@ def _not_as_planned(folder: RunFolder) -> MetadataError:
 
 
 def _held(row: Row, hold: Hold | None) -> Row:
-    """Hold a row that was restored, unless something else holds it for longer."""
+    """Return a held row; one that was restored is held by that, unless something holds it for longer."""
+    row = row | {"decision": str(Decision.HELD)}
     if hold is None or hold[0] <= row["deadline"].replace(tzinfo=UTC):
         return row
     until, restore = hold
     return row | {
         "deadline": until.astimezone(UTC),
-        "reason": str(HoldReason.RESTORED),
-        "held_by": held_by_restore(restore),
+        "hold": str(HoldReason.RESTORED),
+        "holder": held_by_restore(restore),
     }
 
 
@@ -112,9 +121,9 @@ def _removed(folder: RunFolder) -> _Removed:
     return _Removed(_buried(read_buried(folder)), {})
 
 
-def _standings(folder: RunFolder, wanted: pc.Expression, gone: Any) -> Iterator[Row]:
-    """Stream the standings of a plan without those that were replaced or whose items are gone."""
-    layers = layers_in(folder.standings)
+def _verdicts(folder: RunFolder, wanted: pc.Expression, gone: Any) -> Iterator[Row]:
+    """Stream the verdicts of a plan without those that were replaced or whose items are gone."""
+    layers = layers_in(folder.verdicts)
     since = [layers.since] if layers.since else []
     replaced = _hashes(since, None)
     for layer, left_out in ((layers.base, np.union1d(gone, replaced)), *((part, gone) for part in since)):

@@ -89,9 +89,9 @@ class RemovedItems:
             "hash", "address", "version", "latest.until", f.col("latest.run_id").alias("restore")
         )
 
-    def laid_over(self, standings: DataFrame) -> DataFrame:
-        """Leave out of standings what is gone, and hold what was restored."""
-        return self.holding(self.without_gone(standings))
+    def laid_over(self, verdicts: DataFrame) -> DataFrame:
+        """Leave out of verdicts what is gone, and hold what was restored."""
+        return self.holding(self.without_gone(verdicts))
 
     def without_gone(self, items: DataFrame) -> DataFrame:
         """Leave out the items that are gone."""
@@ -101,15 +101,15 @@ class RemovedItems:
         gone = self.gone(items.sparkSession).hint(_hint(self.rows))
         return items.join(gone, "hash", "left_anti")
 
-    def holding(self, standings: DataFrame) -> DataFrame:
+    def holding(self, verdicts: DataFrame) -> DataFrame:
         """Move the deadline of every item that was restored to the end of its hold, if that is later."""
         if not self.restored:
-            return standings
+            return verdicts
         longest = f.max(f.struct("until", "restore")).alias("h")
-        held = self.held(standings.sparkSession).groupBy("hash").agg(longest)
-        joined = standings.join(held.hint(_hint(self.restored)), "hash", "left")
+        held = self.held(verdicts.sparkSession).groupBy("hash").agg(longest)
+        joined = verdicts.join(held.hint(_hint(self.restored)), "hash", "left")
         holder = f.concat(f.lit(held_by_restore(0)[:-1]), f.col("h.restore"))
-        return hold_back(joined, f.col("h.until"), holder).select(*standings.columns)
+        return hold_back(joined, f.col("h.until"), holder).select(*verdicts.columns)
 
     def _read(self, spark: SparkSession) -> DataFrame:
         return REMOVED_ITEMS.read(spark, *(one.path for one in self.segments))
@@ -183,13 +183,13 @@ def removed_in(folder: Path) -> RemovedItems:
         ) from broken
 
 
-def hold_back(standings: DataFrame, until: Any, holder: Any) -> DataFrame:
+def hold_back(verdicts: DataFrame, until: Any, holder: Any) -> DataFrame:
     """Hold each row until a moment, if that is later than its deadline and known."""
     longer = f.coalesce(until > f.col("deadline"), f.lit(False))
-    return standings.withColumns(
+    return verdicts.withColumns(
         {
-            "reason": f.when(longer, str(HoldReason.RESTORED)).otherwise(f.col("reason")),
-            "held_by": f.when(longer, holder).otherwise(f.col("held_by")),
+            "hold": f.when(longer, str(HoldReason.RESTORED)).otherwise(f.col("hold")),
+            "holder": f.when(longer, holder).otherwise(f.col("holder")),
             "deadline": f.when(longer, until).otherwise(f.col("deadline")),
         }
     )

@@ -21,7 +21,7 @@ from ebbtide.state.runs import Ledger, RunState
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a target: what it consists of, and which standings belong to it, as a Spark expression."""
+    """A part of a target: what it consists of, and which verdicts belong to it, as a Spark expression."""
 
     of: str
     where: str = "true"
@@ -51,7 +51,7 @@ def count_shares(
         return {SHARES: [asdict(Share(part.of, 0, 0)) for part in parts], ROUTINE: sorted(before)}
     counted = _only_row(known.select(*_counts(parts, f.lit(True), "known")))
     due = _only_row(
-        plan.where(f.col("collector") != MOVED).select(
+        plan.where(f.col("action") != MOVED).select(
             *_counts(parts, f.lit(True), "due"),
             *_counts(parts, _is_routine(routine) if routine else f.lit(False), "routine"),
             f.flatten(f.collect_set(_acts())).alias("acts"),
@@ -77,7 +77,7 @@ def _counts(parts: Sequence[Part], also: Column, name: str) -> list[Column]:
 
 def _acts() -> Column:
     """Name what is done to an item by which rules."""
-    return f.transform("rules", lambda rule: f.concat_ws(" ", "collector", rule))
+    return f.transform("rules", lambda rule: f.concat_ws(" ", "action", rule))
 
 
 def _is_routine(routine: Routine) -> Column:

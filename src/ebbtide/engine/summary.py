@@ -1,4 +1,4 @@
-"""Counting a plan: objects and bytes by rule, prefix, branch, age and reason."""
+"""Counting a plan: objects and bytes by rule, prefix, age, action, collector, label and hold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ebbtide.engine.layers import UNTOUCHED
 MOST_LABELS = 50
 """Longer tables are cut here, largest first."""
 
-_FREED = "freed"
+_FREED, _LABEL = "freed", "label "
 _AGES = (7, 30, 90, 180, 365, 730)
 
 
@@ -33,13 +33,13 @@ class Counts:
     untouched: int
 
 
-def count_standings(standings: DataFrame, now: datetime) -> Counts:
+def count_verdicts(verdicts: DataFrame, now: datetime) -> Counts:
     """Count what is due and what is held by its reason, and with them what no rule touches, in one job."""
     untouched = f.col("kind") == UNTOUCHED
     decision = f.when(untouched, UNTOUCHED).when(is_due(now), str(Decision.DUE)).otherwise(str(Decision.HELD))
-    counted = standings.groupBy(decision.alias("decision"), "reason").agg(*_sums()).toArrow().to_pylist()
+    counted = verdicts.groupBy(decision.alias("decision"), "hold").agg(*_sums()).toArrow().to_pylist()
     held = [
-        Tally(row["reason"], row["objects"], row["bytes"])
+        Tally(row["hold"], row["objects"], row["bytes"])
         for row in counted
         if row["decision"] == Decision.HELD
     ]
@@ -63,10 +63,11 @@ def summarize(
     touched = counts.due.objects + counts.held.objects
     labels = f.concat(
         _labels("rule", f.col("rules")),
-        _labels("prefix", f.array(_folder(f.get("paths", 0)))),
-        _labels("branch", f.col("branches")),
+        _labels("prefix", f.array(_folder(f.get("names", 0)))),
         _labels("age", f.array(_age(now).cast("string"))),
         _labels("collector", f.array("collector")),
+        _labels("action", f.array("action")),
+        _named_labels(),
         _labels("frees", f.array_compact(f.array(f.when(f.expr(frees), f.lit(_FREED))))),
     )
     tallies = _tally(plan.select(f.explode(labels).alias("at"), "size")) if counts.due.objects else {}
@@ -77,10 +78,15 @@ def summarize(
         known_objects=counts.untouched + touched if known is None else max(known, touched),
         by_rule=tallies.get("rule", ()),
         by_prefix=tallies.get("prefix", ()),
-        by_branch=tallies.get("branch", ()),
         by_age=_in_order(tallies.get("age", ())),
         held_by_reason=counts.by_reason[:MOST_LABELS],
         by_collector=tallies.get("collector", ()),
+        by_action=tallies.get("action", ()),
+        by_label={
+            dimension.removeprefix(_LABEL): counted
+            for dimension, counted in tallies.items()
+            if dimension.startswith(_LABEL)
+        },
         frees=next(iter(tallies.get("frees", ())), Tally(_FREED, 0, 0)),
     )
 
@@ -95,6 +101,17 @@ def _total(decision: Decision, tallies: Sequence[Tally]) -> Tally:
 
 def _labels(dimension: str, values: Column) -> Column:
     return f.transform(values, lambda v: f.struct(f.lit(dimension).alias("dimension"), v.alias("label")))
+
+
+def _named_labels() -> Column:
+    """Return what an item's own labels count it under; an item may have none."""
+    entries = f.map_entries(f.coalesce("labels", f.expr("cast(map() AS map<string,string>)")))
+    return f.transform(
+        entries,
+        lambda one: f.struct(
+            f.concat(f.lit(_LABEL), one["key"]).alias("dimension"), one["value"].alias("label")
+        ),
+    )
 
 
 def _tally(rows: DataFrame) -> dict[str, tuple[Tally, ...]]:

@@ -59,11 +59,11 @@ class Chart:
 def due_charts(summary: Summary, words: Words) -> tuple[Chart, ...]:
     """Return the four charts of a plan: by rule, prefix, age, and branch or action."""
     due = summary.due
-    rules, branches = _bars(summary.by_rule, due), _bars(summary.by_branch, due)
+    rules, branches = _bars(summary.by_rule, due), _bars(summary.by_label.get("branch", ()), due)
     prefixes = _bars(summary.by_prefix, due, _rest(summary.by_prefix, due))
     ages = Chart("By age", "Age", f"Since each {words.item} was written.", _bars(summary.by_age, due))
     once = f"Each {words.item} counts once, under "
-    if words.has_branches or summary.by_branch:
+    if words.has_branches or summary.by_label.get("branch"):
         shared = "An object counts under each {} it has, so the rows may add up to more than the plan."
         charts = (
             Chart("By rule", "Rule", shared.format("rule"), rules),
@@ -72,7 +72,7 @@ def due_charts(summary: Summary, words: Words) -> tuple[Chart, ...]:
             ages,
         )
     else:
-        actions = _bars(summary.by_collector, due)
+        actions = _bars(summary.by_action, due)
         charts = (
             Chart("By action", "Action", f"{once}the action that is planned.", actions),
             Chart("By rule", "Rule", f"{once}the rule that decides.", rules),

@@ -78,15 +78,15 @@ class TroubleRow:
 
 
 def decision_row(row: Row) -> DecisionRow:
-    """Read a row of DECISIONS; a column that is missing or null reads as absent."""
-    paths = names(row.get("paths"))
+    """Read a verdict with its decision; a column that is missing or null reads as absent."""
+    paths = names(row.get("names"))
     return DecisionRow(
         path=paths[0] if paths else name(None, absent="(no path)"),
         more_paths=paths[1:],
         address=_place(row),
         rules=names(row.get("rules")),
-        reason=name(row.get("reason")),
-        held_by=name(row.get("held_by"), absent="–"),
+        reason=name(row.get("hold")),
+        held_by=name(row.get("holder"), absent="–"),
         deadline=_moment(row.get("deadline"), absent="never"),
         size=_size(row.get("size")),
     )
@@ -107,19 +107,19 @@ def trouble_row(row: Row) -> TroubleRow:
 
 def _place(row: Row) -> Name:
     """Return the address of an object, or for a bucket the action and the version."""
-    task = row.get("task")
-    if not isinstance(task, Mapping):
+    version, destination = row.get("version"), row.get("destination")
+    if version is None and row.get("condition") is None:
         return name(row.get("address"))
-    goal = f" to {task['goal']}" if task.get("goal") else ""
-    doing = f"{task.get('action')}{goal}" if row.get("decision") != Decision.HELD else ""
-    version = f"version {task['version']}" if task.get("version") else ""
+    goal = f" to {destination}" if destination else ""
+    doing = f"{row.get('action')}{goal}" if row.get("decision") != Decision.HELD else ""
+    version = f"version {version}" if version else ""
     return name(", ".join(part for part in (doing, version) if part) or row.get("address"))
 
 
 def example_path(*samples: Sequence[Row]) -> str | None:
     """Find a path that is short and plain enough to be an example on a command line."""
     for row in chain(*samples):
-        for path in names(row.get("paths")):
+        for path in names(row.get("names")):
             if len(path.full) <= 60 and path.full.isascii() and "\\" not in path.full:
                 return path.full
     return None

@@ -107,7 +107,7 @@ def test_counts_add_up(worlds, kind):
     assert (len(due), sum(due)) == (summary.due.objects, summary.due.bytes)
     assert (len(held), sum(held)) == (summary.held.objects, summary.held.bytes)
     assert len(due) + len(held) <= summary.known_objects
-    for tallies in (summary.by_prefix, summary.by_age, summary.by_collector):
+    for tallies in (summary.by_prefix, summary.by_age, summary.by_collector, summary.by_action):
         assert len(due) == sum(tally.objects for tally in tallies)
         assert sum(due) == sum(tally.bytes for tally in tallies)
     assert len(held) == sum(tally.objects for tally in summary.held_by_reason)

@@ -120,7 +120,7 @@ class World(ABC):
 
     def explain(self, row: Row) -> Said:
         """Explain the item of a plan's row."""
-        return self.said(row, self.target.explain(row["paths"][0], {}, self.clock()))
+        return self.said(row, self.target.explain(row["names"][0], {}, self.clock()))
 
     def close(self) -> None:
         """Let go of the databases."""
@@ -322,10 +322,10 @@ class LayoutWorld(World):
 
     def name(self, row: Row) -> str:
         """Return the tag or digest that the row shows."""
-        return str(row["paths"][0])
+        return str(row["names"][0])
 
     def said(self, row: Row, explained: Explanation) -> Said:
         """Read what is said of the row's tag or manifest."""
-        tag = row["paths"][0].removeprefix("app:") if "@" not in row["paths"][0] else None
+        tag = row["names"][0].removeprefix("app:") if "@" not in row["names"][0] else None
         (one,) = (one for one in explained.plain["judgements"] if one.get("tag") == tag)
         return one["decision"], one["deadline"]

@@ -31,7 +31,7 @@ def sample_summary() -> Summary:
     """Give what a plan amounts to that hides two objects and deletes one."""
     tallies = (Tally("expire", 2, 4096), Tally("delete_version", 1, 1024))
     due, held = Tally("due", 3, 5120), Tally("held", 0, 0)
-    return Summary(due, held, 9, by_collector=tallies, frees=Tally("freed", 1, 1024))
+    return Summary(due, held, 9, by_action=tallies, frees=Tally("freed", 1, 1024))
 
 
 @pytest.mark.parametrize(("versioning", "version", "outcome"), CASES)

@@ -21,7 +21,9 @@ def outcome_of(folder, *, kept_because=None, resumed=False, there=True, address=
         "address": pa.array([address]),
         "rules": pa.array([["r1"]]),
         "size": pa.array([1], pa.int64()),
-        "wave": pa.array([0], pa.int32()),
+        "version": pa.array([None], pa.string()),
+        "action": pa.array(["delete"]),
+        "batch": pa.array([0], pa.int32()),
         "kept_because": pa.array([kept_because], pa.string()),
     }
     batch = pa.RecordBatch.from_pydict(columns)

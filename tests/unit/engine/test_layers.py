@@ -52,7 +52,7 @@ def test_a_layer_that_is_missing_stops_the_run(tmp_path, missing):
     layers = Layers(tmp_path / "base", tmp_path / "since", 1)
     make_layer(tmp_path / ("since" if missing == "base" else "base"), "touched")
 
-    with pytest.raises(MetadataError, match=f"'{missing}' are not there"):
+    with pytest.raises(MetadataError, match=f"'{missing}' are missing"):
         layers.linked(tmp_path / "run")
 
 

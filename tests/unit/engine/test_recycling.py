@@ -20,7 +20,9 @@ def batch_of(address: str, kept_because: str | None = None) -> pa.RecordBatch:
         "address": pa.array([address]),
         "rules": pa.array([["r1"]]),
         "size": pa.array([1], pa.int64()),
-        "wave": pa.array([0], pa.int32()),
+        "version": pa.array([None], pa.string()),
+        "action": pa.array(["delete"]),
+        "batch": pa.array([0], pa.int32()),
         "kept_because": pa.array([kept_because], pa.string()),
     }
     return pa.RecordBatch.from_pydict(columns)

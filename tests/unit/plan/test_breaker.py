@@ -99,6 +99,6 @@ def test_the_breaker_stops_unless_overridden():
 def test_what_only_moves_is_not_counted_as_deleted():
     """A plan that sends everything elsewhere deletes nothing, and the breaker looks at what is deleted."""
     actions = (Tally("expire", 3, 30), Tally("transition", 7, 70))
-    summary = Summary(Tally("due", 10, 100), Tally("held", 0, 0), 10, by_collector=actions)
+    summary = Summary(Tally("due", 10, 100), Tally("held", 0, 0), 10, by_action=actions)
 
     assert Tally("deleted", 3, 30) == summary.deleted

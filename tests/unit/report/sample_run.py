@@ -45,12 +45,14 @@ SUMMARY = Summary(
         Tally("scratch/nightly/", 140_330, 31 * GIB),
         Tally("scratch/adhoc/", 29_681, 7 * GIB),
     ),
-    by_branch=(
-        Tally("on branch main", 920_560, 1_391 * GIB),
-        Tally("on branch exp-churn", 121_733, 201 * GIB),
-        Tally("on branch ingest-2024", 162_744, 181 * GIB),
-        Tally("on branch exp-pricing", 79_273, 101 * GIB),
-    ),
+    by_label={
+        "branch": (
+            Tally("on branch main", 920_560, 1_391 * GIB),
+            Tally("on branch exp-churn", 121_733, 201 * GIB),
+            Tally("on branch ingest-2024", 162_744, 181 * GIB),
+            Tally("on branch exp-pricing", 79_273, 101 * GIB),
+        )
+    },
     by_age=(
         Tally("7 to 29 days", 371_017, 340 * GIB),
         Tally("30 to 89 days", 11_006, 604 * GIB),
@@ -94,28 +96,28 @@ _ADDRESS = "s3://acme-lake/analytics/repos/01hq3zr8b2/branches/7f/zzzyx8_0a1/{}"
 
 DUE_SAMPLE = (
     {
-        "paths": ["ml/checkpoints/churn-v3/epoch-0041.pt", "ml/checkpoints/churn-v3/best.pt"],
+        "names": ["ml/checkpoints/churn-v3/epoch-0041.pt", "ml/checkpoints/churn-v3/best.pt"],
         "address": _ADDRESS.format("9c1f04aa"),
         "rules": ["checkpoints"],
         "deadline": NOW - timedelta(days=12),
         "size": 612 * 1024**2,
     },
     {
-        "paths": ["raw/events/2024/08/31/part-00017.parquet"],
+        "names": ["raw/events/2024/08/31/part-00017.parquet"],
         "address": _ADDRESS.format("1b77e0d3"),
         "rules": ["event-logs"],
         "deadline": NOW - timedelta(days=15),
         "size": 131_904_512,
     },
     {
-        "paths": ["features/churn/2025-02-20/part-00003.parquet"],
+        "names": ["features/churn/2025-02-20/part-00003.parquet"],
         "address": _ADDRESS.format("e52c9930"),
         "rules": ["experiments"],
         "deadline": NOW - timedelta(days=8),
         "size": 44_040_192,
     },
     {
-        "paths": ["scratch/nightly/2025-03-05/tmp_join.parquet"],
+        "names": ["scratch/nightly/2025-03-05/tmp_join.parquet"],
         "address": _ADDRESS.format("04d8ab71"),
         "rules": ["experiments", "scratch"],
         "deadline": NOW - timedelta(days=1),
@@ -125,24 +127,24 @@ DUE_SAMPLE = (
 
 HELD_SAMPLE = (
     {
-        "paths": ["ml/checkpoints/churn-v2/final.pt"],
+        "names": ["ml/checkpoints/churn-v2/final.pt"],
         "address": _ADDRESS.format("77aa01fe"),
-        "reason": str(HoldReason.TAG),
-        "held_by": "ml/checkpoints/churn-v2/final.pt under tag release-2024-11",
+        "hold": str(HoldReason.TAG),
+        "holder": "ml/checkpoints/churn-v2/final.pt under tag release-2024-11",
         "deadline": NEVER,
     },
     {
-        "paths": ["scratch/adhoc/top_customers.csv"],
+        "names": ["scratch/adhoc/top_customers.csv"],
         "address": _ADDRESS.format("c3109d52"),
-        "reason": str(HoldReason.OTHER_PATH),
-        "held_by": "reports/q1/top_customers.csv on branch main",
+        "hold": str(HoldReason.OTHER_PATH),
+        "holder": "reports/q1/top_customers.csv on branch main",
         "deadline": NEVER,
     },
     {
-        "paths": ["raw/events/2024/09/20/part-00002.parquet"],
+        "names": ["raw/events/2024/09/20/part-00002.parquet"],
         "address": _ADDRESS.format("ab90ff12"),
-        "reason": str(HoldReason.NOT_YET),
-        "held_by": "raw/events/2024/09/20/part-00002.parquet on branch main",
+        "hold": str(HoldReason.NOT_YET),
+        "holder": "raw/events/2024/09/20/part-00002.parquet on branch main",
         "deadline": NOW + timedelta(days=6),
     },
 )
@@ -239,7 +241,7 @@ _BUCKET_SUMMARY = Summary(
     by_prefix=(Tally("logs/2024/", 4, 7 * 1024),),
     by_age=(Tally("30 to 89 days", 4, 7 * 1024),),
     held_by_reason=(Tally("a legal hold", 1, 1024),),
-    by_collector=(
+    by_action=(
         Tally("transition", 1, 4 * 1024),
         Tally("delete_version", 2, 2 * 1024),
         Tally("abort_upload", 1, 1024),
@@ -248,14 +250,15 @@ _BUCKET_SUMMARY = Summary(
 
 
 def _bucket_row(action: str, version: str, goal: str | None = None) -> dict[str, object]:
-    task = {"action": action, "version": version, "goal": goal}
     return {
-        "paths": ["logs/2024/a.log"],
+        "names": ["logs/2024/a.log"],
         "address": "logs/2024/a.log",
         "rules": ["logs"],
         "deadline": NOW,
         "size": 1024,
-        "task": task,
+        "action": action,
+        "version": version,
+        "destination": goal,
     }
 
 
@@ -274,8 +277,8 @@ def bucket_run(state: str = "planned", outcomes: Mapping[str, Tally] | None = No
     due = (_bucket_row("transition", "v3", "COLD"), _bucket_row("delete_version", "v1"))
     held = _bucket_row("none", "v2") | {
         "decision": "held",
-        "reason": "a legal hold",
-        "held_by": "a legal hold",
+        "hold": "a legal hold",
+        "holder": "a legal hold",
     }
     failed = {
         "address": "logs/2024/a.log",
@@ -303,16 +306,18 @@ def hostile_run() -> ReportData:
     )
     many = tuple(Tally(label, 10**12, 10**15 // (row + 1)) for row, label in enumerate(labels))
     row = {
-        "paths": [HOSTILE, long],
+        "names": [HOSTILE, long],
         "address": f"s3://{long}",
         "rules": [HOSTILE, long],
+        "hold": HOSTILE,
         "reason": HOSTILE,
-        "held_by": long,
+        "holder": long,
         "outcome": HOSTILE,
         "deadline": NEVER,
         "size": 10**18,
     }
-    summary = Summary(Tally("due", 10**12, 10**16), Tally("held", 10**12, 10**16), 10**13, *[many] * 5)
+    due, held = Tally("due", 10**12, 10**16), Tally("held", 10**12, 10**16)
+    summary = Summary(due, held, 10**13, *[many] * 5, by_label={"branch": many})
     manifest = replace(
         MANIFEST,
         summary=summary,

@@ -99,7 +99,7 @@ def test_template_syntax_in_a_name_is_only_text() -> None:
 
 def test_names_that_are_not_unicode_can_be_written() -> None:
     """A lone surrogate in a key is written out, so the page can be saved as UTF-8."""
-    row = {"paths": ["half \ud83c"], "address": "a", "rules": None, "size": None}
+    row = {"names": ["half \ud83c"], "address": "a", "rules": None, "size": None}
     page = render(replace(planned_run(), due_sample=(row,))).encode("utf-8")
 
     assert b"half \\ud83c" in page
@@ -181,7 +181,7 @@ def test_an_empty_plan_has_no_bars() -> None:
 def test_objects_without_bytes_have_no_bars() -> None:
     """Rows of empty objects are listed with a track and no bar."""
     row = (Tally("markers/", 5, 0),)
-    summary = replace(SUMMARY, due=Tally("due", 5, 0), by_rule=row, by_prefix=row, by_branch=(), by_age=())
+    summary = replace(SUMMARY, due=Tally("due", 5, 0), by_rule=row, by_prefix=row, by_label={}, by_age=())
     page = render(planned_run(summary=replace(summary, held_by_reason=())))
 
     assert 'class="fill"' not in page

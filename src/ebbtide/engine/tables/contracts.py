@@ -7,13 +7,15 @@ columns that mean something else. Its rows are counted as well: see `row_counts`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from ebbtide.core.decision import DELETE
 from ebbtide.core.errors import MetadataError
 from ebbtide.engine.tables.counted import read_counted, write_counted
 
@@ -26,8 +28,8 @@ class Contract:
 
     name: str
     schema: t.StructType
-    optional: tuple[str, ...] = ()
-    """Columns that only some front doors have something to say in; where one is missing it is null."""
+    optional: Mapping[str, str] = field(default_factory=dict)
+    """Columns that a writer may leave out, with what they are then, as a Spark expression."""
 
     @property
     def columns(self) -> list[str]:
@@ -36,17 +38,17 @@ class Contract:
 
     def check(self, frame: DataFrame) -> DataFrame:
         """Give the frame with the contract's columns in order; stop if one is missing or of another type."""
-        absent = [name for name in self.optional if name not in frame.columns]
-        for name in absent:
-            frame = frame.withColumn(name, f.lit(None).cast(self.schema[name].dataType))
-        found = {field.name: field.dataType for field in frame.schema}
-        for field in self.schema:
-            if field.name not in found:
-                raise self._broken(f"column {field.name!r} is missing")
-            if _loose(found[field.name]) != _loose(field.dataType):
+        for name, value in self.optional.items():
+            if name not in frame.columns:
+                frame = frame.withColumn(name, f.expr(value).cast(self.schema[name].dataType))
+        found = {column.name: column.dataType for column in frame.schema}
+        for column in self.schema:
+            if column.name not in found:
+                raise self._broken(f"column {column.name!r} is missing")
+            if _loose(found[column.name]) != _loose(column.dataType):
                 raise self._broken(
-                    f"column {field.name!r} is {found[field.name].simpleString()}, not"
-                    f" {field.dataType.simpleString()}"
+                    f"column {column.name!r} is {found[column.name].simpleString()}, not"
+                    f" {column.dataType.simpleString()}"
                 )
         return frame.select(*self.columns)
 
@@ -59,6 +61,17 @@ class Contract:
     def read(self, spark: SparkSession, *folders: Path) -> DataFrame:
         """Read the table from one folder or several that are whole; none at all is an empty table."""
         return self.check(read_counted(spark, self.schema, *folders))
+
+    def adding(self, name: str | None = None, **columns: t.DataType) -> Contract:
+        """Return a contract with more columns."""
+        more = t.StructType([*self.schema, *schema(**columns)])
+        return Contract(name or self.name, more, self.optional)
+
+    def without(self, *columns: str) -> Contract:
+        """Return a contract without some columns."""
+        optional = {name: value for name, value in self.optional.items() if name not in columns}
+        kept = [column for column in self.schema if column.name not in columns]
+        return Contract(self.name, t.StructType(kept), optional)
 
     def _broken(self, what: str) -> MetadataError:
         return MetadataError(
@@ -73,26 +86,45 @@ def _loose(kind: t.DataType) -> str:
     return kind.simpleString()
 
 
-def _schema(**columns: t.DataType) -> t.StructType:
+def schema(**columns: t.DataType) -> t.StructType:
+    """Return the schema of a table with these columns."""
     return t.StructType([t.StructField(name, kind) for name, kind in columns.items()])
 
 
-TASK = _schema(
-    action=t.StringType(),
-    version=t.StringType(),
+CONDITION = schema(
     etag=t.StringType(),
-    latest=t.BooleanType(),
-    newer=t.IntegerType(),
-    goal=t.StringType(),
+    is_latest=t.BooleanType(),
+    newer_versions=t.IntegerType(),
+    siblings=STRINGS,
 )
 """
-What is to be done with an item where that is not simply to delete it: the action, the version or upload that
-is meant, what must still be so of it, and where it goes.
+What must still be true of an item when it is acted on; null where the collector requires nothing.
+
+`etag` is the ETag of its content. `is_latest` says whether it must be the current version of its key, and
+`newer_versions` how many newer noncurrent versions the key must have. `siblings` are all names of the same
+content: those that are not planned must still be there afterwards.
 """
+
+LABELS = t.MapType(t.StringType(), t.StringType())
+"""Labels of an item, by which plans are summed up, such as `{"branch": "on branch main"}`."""
+
+
+def condition(**known: Column) -> Column:
+    """Return a condition; what is not given is not required."""
+    return f.struct(
+        *(known.get(one.name, f.lit(None)).cast(one.dataType).alias(one.name) for one in CONDITION)
+    )
+
+
+def labels(**known: Column) -> Column:
+    """Return a map of labels without those that are null."""
+    pairs = [part for name, value in known.items() for part in (f.lit(name), value.cast("string"))]
+    return f.map_filter(f.create_map(*pairs), lambda _, value: value.isNotNull())
+
 
 RANGES = Contract(
     "ranges",
-    _schema(
+    schema(
         world=t.IntegerType(),
         folder=t.StringType(),
         range_id=t.StringType(),
@@ -117,7 +149,7 @@ Where retention is asked for, `until` says how long commits of that class keep t
 
 REFERENCES = Contract(
     "references",
-    _schema(
+    schema(
         world=t.IntegerType(),
         hash=t.LongType(),
         address=t.StringType(),
@@ -133,75 +165,66 @@ REFERENCES = Contract(
 )
 """One row for each key of each range: when its latest reference lapses, which one that is, why it holds."""
 
-STANDINGS = Contract(
-    "standings",
-    _schema(
-        world=t.IntegerType(),
+VERDICTS = Contract(
+    "verdicts",
+    schema(
         hash=t.LongType(),
         address=t.StringType(),
-        deadline=t.TimestampType(),
-        reason=t.StringType(),
-        held_by=t.StringType(),
-        paths=STRINGS,
-        rules=STRINGS,
-        branches=STRINGS,
+        version=t.StringType(),
+        names=STRINGS,
         size=t.LongType(),
         created=t.TimestampType(),
+        deadline=t.TimestampType(),
+        action=t.StringType(),
+        destination=t.StringType(),
+        condition=CONDITION,
+        hold=t.StringType(),
+        holder=t.StringType(),
+        rules=STRINGS,
+        labels=LABELS,
         collector=t.StringType(),
-        task=TASK,
         kind=t.StringType(),
     ),
-    optional=("task",),
+    optional={
+        "hash": "xxhash64(address)",
+        "version": "null",
+        "names": "array(address)",
+        "action": f"'{DELETE}'",
+        "destination": "null",
+        "condition": "null",
+        "labels": "map()",
+        "kind": "'touched'",
+    },
 )
-"""One row for each known address: what its references add up to, whatever the time; parted by `kind`."""
+"""
+One row for each item: what a collector says of it. Nothing in it depends on the time of the plan.
 
-AFFECTED = Contract("affected", _schema(world=t.IntegerType(), hash=t.LongType()))
-"""The addresses whose references may have changed since the standings were added up."""
+| column | meaning |
+|---|---|
+| `hash`, `address` | the item: its canonical address, and the hash by which tables are joined |
+| `version` | the version, upload or tag that is meant; null where an address is one item |
+| `names` | how people call it |
+| `size`, `created` | its bytes, and since when it is as it is |
+| `deadline` | from when on it may go; `NEVER` if something keeps it |
+| `action` | what is done with it then |
+| `destination` | where it goes, if it is moved |
+| `condition` | what must still be true of it then |
+| `hold`, `holder` | why it is held until its deadline, and by what |
+| `rules` | the rules that matched it |
+| `labels` | what it is counted under besides, such as its branch |
+| `collector` | the collector that says so |
+| `kind` | whether a rule touched it; the table is partitioned by it |
+"""
 
-DECISIONS = Contract(
-    "decisions",
-    _schema(
-        world=t.IntegerType(),
-        hash=t.LongType(),
-        address=t.StringType(),
-        decision=t.StringType(),
-        deadline=t.TimestampType(),
-        reason=t.StringType(),
-        held_by=t.StringType(),
-        paths=STRINGS,
-        rules=STRINGS,
-        branches=STRINGS,
-        size=t.LongType(),
-        created=t.TimestampType(),
-        collector=t.StringType(),
-        task=TASK,
-    ),
-    optional=("task",),
-)
-"""One row for each item that a rule touched."""
+AFFECTED = Contract("affected", schema(world=t.IntegerType(), hash=t.LongType()))
+"""The addresses whose references may have changed since the verdicts were computed."""
 
-PLAN = Contract(
-    "plan",
-    _schema(
-        hash=t.LongType(),
-        address=t.StringType(),
-        deadline=t.TimestampType(),
-        paths=STRINGS,
-        rules=STRINGS,
-        branches=STRINGS,
-        size=t.LongType(),
-        created=t.TimestampType(),
-        collector=t.StringType(),
-        task=TASK,
-        wave=t.IntegerType(),
-    ),
-    optional=("task",),
-)
-"""What would be deleted, dealt into waves; apply takes this table and nothing else."""
+PLAN = VERDICTS.without("hold", "holder", "kind").adding("plan", batch=t.IntegerType())
+"""The verdicts that are due, each with the number of its batch; apply takes this table and nothing else."""
 
 OUTCOMES = Contract(
     "outcomes",
-    _schema(
+    schema(
         hash=t.LongType(),
         address=t.StringType(),
         version=t.StringType(),
@@ -215,17 +238,17 @@ OUTCOMES = Contract(
         action=t.StringType(),
         until=t.TimestampType(),
     ),
-    optional=("version", "action", "until"),
+    optional={"version": "null", "action": "null", "until": "null"},
 )
 """
 What happened to each planned item; a later attempt's row replaces an earlier one's.
 
-`action` is the plan's, where the target has several; `until` says how long a restored item is held.
+`action` is the plan's; `until` says how long a restored item is held.
 """
 
 REMOVED_ITEMS = Contract(
     "removed items",
-    _schema(
+    schema(
         hash=t.LongType(),
         address=t.StringType(),
         version=t.StringType(),
@@ -242,12 +265,12 @@ REMOVED_ITEMS = Contract(
 )
 """The last outcome of every item of a target that a run removed or a restore brought back."""
 
-NEWLY_REFERENCED = Contract("newly_referenced", _schema(hash=t.LongType(), reason=t.StringType()))
+NEWLY_REFERENCED = Contract("newly_referenced", schema(hash=t.LongType(), reason=t.StringType()))
 """Planned items that something came to need after the plan's snapshot."""
 
 INVENTORY = Contract(
     "inventory",
-    _schema(
+    schema(
         hash=t.LongType(),
         key=t.StringType(),
         address=t.StringType(),
@@ -260,7 +283,7 @@ INVENTORY = Contract(
 
 LISTED = Contract(
     "listed",
-    _schema(
+    schema(
         hash=t.LongType(),
         address=t.StringType(),
         size=t.LongType(),
@@ -269,15 +292,15 @@ LISTED = Contract(
 )
 """What a sweep has listed; only data objects, which alone may be garbage, have an address here."""
 
-REFERENCED = Contract("referenced", _schema(world=t.IntegerType(), hash=t.LongType(), within=t.BooleanType()))
+REFERENCED = Contract("referenced", schema(world=t.IntegerType(), hash=t.LongType(), within=t.BooleanType()))
 """Every address that anything references, maybe several times, and whether a listing must have met it."""
 
-UPLOADS = Contract("uploads", _schema(address=t.StringType(), expires=t.TimestampType()))
+UPLOADS = Contract("uploads", schema(address=t.StringType(), expires=t.TimestampType()))
 """Addresses that clients may still upload to and link."""
 
 VERSIONS = Contract(
     "versions",
-    _schema(
+    schema(
         key=t.StringType(),
         version_id=t.StringType(),
         kind=t.StringType(),

@@ -102,8 +102,11 @@ class LakeBin(ObjectBin):
         files = [str(file) for file in counted_files(run_folder(self.lake.root, label.run).plan)]
         if not files:
             return
-        for batch in ds.dataset(files, format="parquet").to_batches(columns=["address", "paths"]):
-            paths = batch.column("paths")
+        table = ds.dataset(files, format="parquet")
+        # Plans of earlier versions say `paths`.
+        named = "names" if "names" in table.schema.names else "paths"
+        for batch in table.to_batches(columns=["address", named]):
+            paths = batch.column(named)
             rows = pc.list_parent_indices(paths).filter(pc.equal(pc.list_flatten(paths), pa.scalar(name)))
             yield from batch.column("address").take(rows.unique()).to_pylist()
 

@@ -55,7 +55,7 @@ IMAGES = Contract(
             "created_at": t.TimestampType(),
         }
     ),
-    optional=("quarantine", "quarantine_since", "delete_requested", "created_at"),
+    optional=dict.fromkeys(("quarantine", "quarantine_since", "delete_requested", "created_at"), "null"),
 )
 """
 One row per manifest; (`repository`, `digest`) is its key.
@@ -79,7 +79,7 @@ TAGS = Contract(
             "copied": t.BooleanType(),
         }
     ),
-    optional=("delete_requested", "copied"),
+    optional=dict.fromkeys(("delete_requested", "copied"), "null"),
 )
 """
 One row per tag; (`repository`, `tag`) is its key.

@@ -38,10 +38,11 @@ from ebbtide.engine.apply import Applied
 from ebbtide.engine.cluster_check import Reach, StoreReach
 from ebbtide.engine.collector import Collected, Collector, Context, Identity, Policy, Run
 from ebbtide.engine.layout import OnStep, RunFolder, run_folder
+from ebbtide.engine.plan_table import read_plan
 from ebbtide.engine.recycle import Recycler
 from ebbtide.engine.restore import check_not_restored_since, restored_since
 from ebbtide.engine.spark.failures import own_errors
-from ebbtide.engine.tables.contracts import NEWLY_REFERENCED, PLAN, RANGES
+from ebbtide.engine.tables.contracts import NEWLY_REFERENCED, RANGES
 from ebbtide.targets.repository.lifecycle import policy_table, references
 from ebbtide.targets.repository.model import RepositoryInfo
 from ebbtide.targets.repository.outputs import has_policy, write_addresses, write_policy, write_stats
@@ -226,7 +227,7 @@ class RepositoryCollector(Collector):
             return
         if plan.waves:
             with own_errors():
-                rows = PLAN.read(spark, run_folder(self.context.root, plan.run_id).plan)
+                rows = read_plan(spark, run_folder(self.context.root, plan.run_id))
                 found = rows.where(f.col("collector") == str(CollectorName.LIFECYCLE))
                 spec = self.repository.store_spec()
                 write_addresses(found, spec, plan.run_id, plan.made_at, rehearsal=plan.rehearsal)
@@ -272,7 +273,7 @@ def newly_referenced(spark: SparkSession, world: World, rules: Rulebook, folder:
         CollectorName.UNCOMMITTED: _uncommitted_keepers,
         CollectorName.RETENTION: _retention_keepers,
     }
-    plan = PLAN.read(spark, folder.plan)
+    plan = read_plan(spark, folder)
     found = [
         keepers[one](now, planned, world)
         .select("hash", "key", "holder", "why")

@@ -31,10 +31,10 @@ from ebbtide.engine.actor import Actor, Attempt, store_deleter
 from ebbtide.engine.apply import Applied
 from ebbtide.engine.cluster_check import Reach, StoreReach
 from ebbtide.engine.collector import Collected, Collector, Context, Identity, Policy, Remarks, Run
-from ebbtide.engine.layers import TOUCHED, Layers
+from ebbtide.engine.layers import Layers
 from ebbtide.engine.layout import OnStep
 from ebbtide.engine.spark.progress import watch
-from ebbtide.engine.tables.contracts import INVENTORY, STANDINGS
+from ebbtide.engine.tables.contracts import INVENTORY, VERDICTS, labels
 from ebbtide.engine.tables.digest import address_hash
 from ebbtide.storage.namespace import MARKER
 from ebbtide.targets.repository.inventory import are_addresses, inventory
@@ -107,16 +107,16 @@ class DeletedRepositoryCollector(Collector):
             INVENTORY.write(list_namespace(run.spark, self.namespace), run.folder.scratch / "inventory")
         run.on_step("store listed")
         listed = INVENTORY.read(run.spark, run.folder.scratch / "inventory")
-        place = run.folder.scratch / "standings"
-        found = deleted_standings(listed, gone, self.namespace.layout, own_places, self.grace)
-        STANDINGS.write(found, place, partition_by="kind")
-        run.on_step("standings written")
+        place = run.folder.scratch / "verdicts"
+        found = deleted_verdicts(listed, gone, self.namespace.layout, own_places, self.grace)
+        VERDICTS.write(found, place, partition_by="kind")
+        run.on_step("verdicts written")
         total, own, odd = _counted(listed, own_places)
         return Collected(
             Layers(place),
             {"deleted": format_instant(gone.deleted), "listed_objects": total, "own_objects": own},
             tuple(self._warnings(own, odd)),
-            without_buried=True,
+            removed_applied=True,
         )
 
     def _warnings(self, own: int, odd: int) -> list[str]:
@@ -204,7 +204,7 @@ def _stale(what: str) -> StalePlan:
     )
 
 
-def deleted_standings(
+def deleted_verdicts(
     listed: DataFrame, gone: DeletedRepository, layout: Layout, own_places: Sequence[str], grace: timedelta
 ) -> DataFrame:
     """Hold the repository's own objects until the grace period is over, and all others for ever."""
@@ -216,22 +216,20 @@ def deleted_standings(
     ).otherwise(f.lit(f"deleted {format_instant(gone.deleted)}"))
     branch = f.regexp_extract("key", f"^{re.escape(layout.levels[-1])}([^/]+)/", 1)
     # An object without a canonical address is left out: two readers may take it for two objects.
-    return STANDINGS.check(
+    return VERDICTS.check(
         listed.where(f.col("address").isNotNull()).select(
-            f.lit(0).alias("world"),
             # A key that is spelled differently from its address is another object, so the key is hashed.
             address_hash("key").alias("hash"),
             f.col("key").alias("address"),
             f.timestamp_micros(f.when(own, ripe).otherwise(never)).alias("deadline"),
-            f.when(own, str(HoldReason.NOT_YET)).otherwise(str(HoldReason.FOREIGN)).alias("reason"),
-            f.when(own, since).otherwise("it is not the repository's").alias("held_by"),
-            f.array().cast("array<string>").alias("paths"),
+            f.when(own, str(HoldReason.NOT_YET)).otherwise(str(HoldReason.FOREIGN)).alias("hold"),
+            f.when(own, since).otherwise("it is not the repository's").alias("holder"),
+            f.array().cast("array<string>").alias("names"),
             f.array(f.lit(DELETED_REPOSITORY)).alias("rules"),
-            f.array_compact(f.array(f.nullif(branch, f.lit("")))).alias("branches"),
+            labels(branch=f.nullif(branch, f.lit(""))).alias("labels"),
             "size",
             f.col("last_modified").alias("created"),
             f.lit(DELETED_REPOSITORY).alias("collector"),
-            f.lit(TOUCHED).alias("kind"),
         )
     )
 

@@ -31,7 +31,7 @@ from ebbtide.core.errors import MetadataError
 from ebbtide.engine.layers import laid_over
 from ebbtide.engine.spark.failures import own_errors
 from ebbtide.targets.repository.affected import affected_table, finish_folder, make_folder, write_affected
-from ebbtide.targets.repository.lifecycle import references, standings
+from ebbtide.targets.repository.lifecycle import reference_verdicts, references
 from ebbtide.targets.repository.model import RangeInfo
 from ebbtide.targets.repository.range_cache import RangeCache
 from ebbtide.targets.repository.world import World
@@ -63,7 +63,7 @@ class UpdatedVerdicts:
         """Return all verdicts: the earlier ones, except where they were computed again."""
         if self.affected is None:
             return self.rows
-        return laid_over(earlier, self.affected, self.count, self.rows)
+        return laid_over(earlier, self.affected, self.count, self.rows, ("world", "hash"))
 
 
 def compare_ranges(
@@ -96,10 +96,10 @@ def compare_ranges(
 def updated_verdicts(ranges: DataFrame, worlds: Mapping[int, World], seen: RangeChanges) -> UpdatedVerdicts:
     """Compute the verdicts on the affected addresses, or on all of them."""
     if seen.affected is None:
-        return UpdatedVerdicts(standings(references(ranges, worlds)), None, 0)
+        return UpdatedVerdicts(reference_verdicts(references(ranges, worlds)), None, 0)
     affected = affected_table(ranges.sparkSession, seen.folder)
     among = references(ranges, worlds, among=seen.folder)
-    return UpdatedVerdicts(standings(among, affected), affected, seen.affected)
+    return UpdatedVerdicts(reference_verdicts(among, affected), affected, seen.affected)
 
 
 _MOST_COMPARED = 4

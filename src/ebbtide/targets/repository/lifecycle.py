@@ -3,7 +3,7 @@ Lifecycle, in the order of the steps of seed 000.
 
 1. `policy_table`, `current_rules`: the dates of all runs, and up to which date runs have deleted
 2. `potential_commits`: commits that may hold something that no earlier run could delete
-3. `references`, `standings`: the expired addresses, read by range first and then grouped by address
+3. `references`, `reference_verdicts`: the expired addresses, read by range first and then grouped by address
 4. `deduplicated`: until when each address is held, by all its references
 
 Steps 3 and 4 do not depend on the time: they tell *until when* an address is held and by what, not whether it
@@ -27,7 +27,7 @@ from pyspark.sql import functions as f
 from ebbtide.core.decision import CollectorName, HoldReason
 from ebbtide.core.instant import NEVER, to_micros
 from ebbtide.engine.layers import GONE, TOUCHED, UNTOUCHED
-from ebbtide.engine.tables.contracts import REFERENCES, STANDINGS
+from ebbtide.engine.tables.contracts import REFERENCES, labels
 from ebbtide.targets.repository.affected import is_affected
 from ebbtide.targets.repository.model import Commit, RangeInfo
 from ebbtide.targets.repository.policy import PolicyRun, ReferrerKind
@@ -44,7 +44,7 @@ from ebbtide.targets.repository.segments import (
     holder_text,
     lifetime_of,
 )
-from ebbtide.targets.repository.world import World
+from ebbtide.targets.repository.world import WORLD_VERDICTS, World
 
 
 @dataclass(frozen=True, order=True)
@@ -257,7 +257,7 @@ class _Keys(Sequence[str]):
 _NEVER = f"timestamp_micros({to_micros(NEVER)})"
 
 
-def standings(
+def reference_verdicts(
     references: DataFrame,
     affected: DataFrame | None = None,
     collector: CollectorName = CollectorName.LIFECYCLE,
@@ -273,7 +273,7 @@ def standings(
         f.max(_touched("address")).alias("last_address"),
         f.min(_touched(latest)).alias("latest"),
         f.min(f.when(~f.col("touched"), keeper)).alias("keeper"),
-        f.sort_array(f.collect_set(_touched("key"))).alias("paths"),
+        f.sort_array(f.collect_set(_touched("key"))).alias("names"),
         f.array_sort(f.array_distinct(f.flatten(f.collect_set(_touched("rules"))))).alias("rules"),
         f.max(_touched("size")).alias("size"),
         f.max(_touched("created")).alias("created"),
@@ -281,7 +281,7 @@ def standings(
     )
     judged = deduplicated(added)
     kinds = {"kind": _kind(f.col("touched")), "collector": f.lit(str(collector))}
-    return STANDINGS.check(judged.withColumns(kinds))
+    return WORLD_VERDICTS.check(judged.withColumns(kinds))
 
 
 def deduplicated(added: DataFrame) -> DataFrame:
@@ -294,17 +294,17 @@ def deduplicated(added: DataFrame) -> DataFrame:
     kept, which is the safe mistake.
     """
     until = f.timestamp_micros(-f.col("latest.until"))
-    deadline, reason, held_by = until, f.col("latest.why"), _named("latest")
+    deadline, hold, holder = until, f.col("latest.why"), _named("latest")
     for when, why, by in reversed([*_guards(), _keeper()]):
         deadline = f.when(when, f.expr(_NEVER)).otherwise(deadline)
-        reason = f.when(when, why).otherwise(reason)
-        held_by = f.when(when, by).otherwise(held_by)
+        hold = f.when(when, why).otherwise(hold)
+        holder = f.when(when, by).otherwise(holder)
     return added.withColumns(
         {
             "deadline": _touched(deadline),
-            "reason": _touched(reason),
-            "held_by": _touched(held_by),
-            "branches": f.array_compact(f.array("latest.holder")),
+            "hold": _touched(hold),
+            "holder": _touched(holder),
+            "labels": labels(branch=f.col("latest.holder")),
         }
     )
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 from ebbtide.core.errors import MetadataError
 from ebbtide.engine.build import build_id
@@ -25,10 +26,11 @@ from ebbtide.engine.durability import write_durably
 from ebbtide.engine.layers import TOUCHED, UNTOUCHED, Layers
 from ebbtide.engine.layout import OnStep
 from ebbtide.engine.sealed import remove_unused
-from ebbtide.engine.tables.contracts import RANGES, STANDINGS
+from ebbtide.engine.tables.contracts import RANGES, VERDICTS
 from ebbtide.engine.tables.row_counts import check_counts, counted_rows, link_table
 from ebbtide.targets.repository.increments import UpdatedVerdicts
 from ebbtide.targets.repository.policy import LakePolicy
+from ebbtide.targets.repository.world import ONLY_WORLD
 
 _MOST_LAID_OVER = 0.25
 """When the changes exceed this fraction of the base, a new base is written."""
@@ -107,7 +109,7 @@ class Memory:
         else:
             known["parts"] = earlier.parts | known["parts"]
             known |= {"base_rows": earlier.base_rows, "since_rows": earlier.layers.since_rows}
-        on_step("standings written")
+        on_step("verdicts written")
         write_durably(self.folder / "current.json", json.dumps(known, sort_keys=True))
         self._forget(known["parts"], begun)
         return self._layers(known)
@@ -126,7 +128,10 @@ class Memory:
     ) -> None:
         """Merge the new changes into the earlier ones; write a new base if there are many."""
         before = earlier.layers.since
-        rows = updated.laid_over(STANDINGS.read(spark, before)) if before else updated.rows
+        rows = updated.rows
+        if before:
+            known_rows = VERDICTS.read(spark, before).withColumn("world", f.lit(ONLY_WORLD))
+            rows = updated.laid_over(known_rows)
         known["parts"] |= {"base": earlier.parts["base"], "since": f"{here}/since"}
         known |= {"base_rows": earlier.base_rows, "since_rows": self._write(rows, f"{here}/since")}
         if known["since_rows"] > _MOST_LAID_OVER * earlier.base_rows:
@@ -136,7 +141,7 @@ class Memory:
 
     def _write(self, rows: DataFrame, part: str) -> int:
         """Write verdicts by kind, and return their number."""
-        STANDINGS.write(rows, self.folder / part, partition_by="kind")
+        VERDICTS.write(rows, self.folder / part, partition_by="kind")
         return counted_rows(self.folder / part)
 
     def _layers(self, known: dict[str, Any]) -> Layers:

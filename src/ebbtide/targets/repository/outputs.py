@@ -61,7 +61,7 @@ def write_addresses(
 ) -> None:
     """Write the planned addresses from the executors, partitioned by the day of the plan."""
     writer = _AddressWriter(store, run_id, f"{FOLDER}/addresses/date={made_at:%Y-%m-%d}", rehearsal)
-    plan.select("address", "paths", "rules").mapInArrow(writer, "written long").count()
+    plan.select("address", "names", "rules").mapInArrow(writer, "written long").count()
 
 
 def write_stats(store: Store, manifest: Manifest, outcomes: Iterable[Tally], finished_at: datetime) -> None:
@@ -108,7 +108,7 @@ class _AddressWriter:
         if rows is None or not rows.num_rows:
             return
         run_ids = pa.repeat(pa.scalar(self.run_id, pa.int64()), rows.num_rows)
-        columns = [run_ids, rows.column("address"), rows.column("paths"), rows.column("rules")]
+        columns = [run_ids, rows.column("address"), rows.column("names"), rows.column("rules")]
         data = _parquet(pa.table(columns, names=_ADDRESSES.names).cast(_ADDRESSES), rehearsal=self.rehearsal)
         open_store(self.store).write(f"{self.folder}/run-{self.run_id:06d}-{part:05d}.parquet", data)
         yield pa.RecordBatch.from_pydict({"written": [rows.num_rows]})

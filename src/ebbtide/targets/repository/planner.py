@@ -31,9 +31,9 @@ from ebbtide.engine.layout import OnStep, RunFolder, no_step
 from ebbtide.engine.removed_table import RemovedTable
 from ebbtide.engine.sealed import remove_unused
 from ebbtide.engine.spark.progress import OnProgress, no_progress
-from ebbtide.engine.tables.contracts import STANDINGS
+from ebbtide.engine.tables.contracts import LABELS, VERDICTS, Contract
 from ebbtide.targets.repository.increments import RangeChanges, compare_ranges, updated_verdicts
-from ebbtide.targets.repository.lifecycle import standings
+from ebbtide.targets.repository.lifecycle import reference_verdicts
 from ebbtide.targets.repository.live_objects import Scope, reaped_hashes, referenced
 from ebbtide.targets.repository.memory import Memory, Remembered
 from ebbtide.targets.repository.model import RepositoryInfo, Snapshot
@@ -104,8 +104,8 @@ class Planner:
         if policy:
             kept = self._lifecycle(folder, ranges, worlds, seen, memory, earlier, begun)
             if len(self.rulebook.collectors) == 1:
-                return replace(collected, standings=kept)
-            collected = replace(collected, standings=kept)
+                return replace(collected, verdicts=kept)
+            collected = replace(collected, verdicts=kept)
         collected = self._all(folder, collected, ranges, worlds, listed, snapshot)
         if not policy:
             remove_unused(memory.references, begun)
@@ -140,7 +140,7 @@ class Planner:
         kept = memory.keep(
             self.spark, policy, folder.run_id, folder.snapshot, again, earlier, begun, self.on_step
         )
-        self.on_step("standings kept")
+        self.on_step("verdicts kept")
         return kept
 
     def _all(
@@ -157,11 +157,11 @@ class Planner:
         removed = table.folded(self.context.clock())
         parts, known = [], None
         if self.rulebook.lifecycle:
-            touched = collected.standings.read(self.spark, TOUCHED)
+            touched = collected.verdicts.read(self.spark, TOUCHED)
             parts.append(removed.without_gone(touched))
         if self.rulebook.retention:
             lapsing = retained_references(ranges, worlds, folder.scratch / "lapsing")
-            found = standings(lapsing, collector=CollectorName.RETENTION)
+            found = reference_verdicts(lapsing, collector=CollectorName.RETENTION)
             parts.append(removed.without_gone(found.where(f"kind = '{TOUCHED}'")))
         if listed is None:
             known = referenced(ranges, worlds, Scope()).select("hash").distinct().count()
@@ -178,14 +178,14 @@ class Planner:
                 lambda: reaped_hashes(self.spark, self.repository.reaped(), folder.scratch),
                 folder.scratch,
             )
-            parts.append(swept.standings)
+            parts.append(swept.verdicts)
             known = swept.known
-        place = folder.scratch / "standings"
-        STANDINGS.write(removed.holding(together(parts)), place, partition_by="kind")
-        self.on_step("standings written")
+        place = folder.scratch / "verdicts"
+        VERDICTS.write(removed.holding(together(parts)), place, partition_by="kind")
+        self.on_step("verdicts written")
         snapshot_read = collected.snapshot | self._states(folder, listed, snapshot, place)
         return replace(
-            collected, standings=Layers(place), snapshot=snapshot_read, known=known, without_buried=True
+            collected, verdicts=Layers(place), snapshot=snapshot_read, known=known, removed_applied=True
         )
 
     def _states(
@@ -197,7 +197,7 @@ class Planner:
             return {}
         uploads = max(rules.grace, self.repository.upload_life)
         layout = self.repository.layout
-        found = STANDINGS.read(self.spark, place)
+        found = VERDICTS.read(self.spark, place)
         waiting = waiting_partitions(found, self.now, layout)
         states = states_after(layout, listed.survey, listed.at, snapshot, waiting, folder.run_id, uploads)
         return described(listed) | keep_states(folder.path, states)
@@ -218,26 +218,30 @@ def _described(snapshot: Snapshot, seen: RangeChanges) -> dict[str, Any]:
     }
 
 
-_UNITED = ("paths",)
+_UNITED = ("names",)
 _LARGEST = ("size", "created")
 
 
-def together(parts: Sequence[DataFrame]) -> DataFrame:
+def together(parts: Sequence[DataFrame], contract: Contract = VERDICTS) -> DataFrame:
     """Return for each address the verdict with the earliest deadline; of equal ones the first collector's."""
     if len(parts) == 1:
-        return STANDINGS.check(parts[0])
-    every = reduce(DataFrame.unionByName, parts)
-    chosen = [name for name in STANDINGS.columns if name not in ("world", "hash", *_UNITED, *_LARGEST)]
+        return contract.check(parts[0])
+    # Maps cannot be compared; their entries can.
+    every = reduce(DataFrame.unionByName, map(contract.check, parts))
+    every = every.withColumn("labels", f.sort_array(f.map_entries("labels")))
+    keys = [name for name in ("world", "hash") if name in contract.columns]
+    chosen = [name for name in contract.columns if name not in (*keys, *_UNITED, *_LARGEST)]
     first = f.min(
         f.struct("deadline", _order().alias("place"), *[name for name in chosen if name != "deadline"])
     )
-    added = every.groupBy("world", "hash").agg(
+    added = every.groupBy(*keys).agg(
         first.alias("first"),
         *(f.array_sort(f.array_distinct(f.flatten(f.collect_list(name)))).alias(name) for name in _UNITED),
         *(f.max(name).alias(name) for name in _LARGEST),
     )
-    kept = [f.col(name) if name not in chosen else f.col(f"first.{name}") for name in STANDINGS.columns]
-    return STANDINGS.check(added.select(*kept))
+    kept = [f.col(name) if name not in chosen else f.col(f"first.{name}") for name in contract.columns]
+    found = added.select(*kept).withColumn("labels", f.map_from_entries("labels").cast(LABELS))
+    return contract.check(found)
 
 
 def _order() -> Column:

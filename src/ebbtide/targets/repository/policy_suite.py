@@ -135,7 +135,7 @@ def _matches(name: str, expected: list[str], found: Simulated) -> bool:
     every = set(found.addresses(Decision(name)))
     if name == Decision.DUE:
         return set(expected) == every
-    usual = {row["address"] for row in found.decisions if row["reason"] in _USUAL}
+    usual = {row["address"] for row in found.decisions if row["hold"] in _USUAL}
     return every - usual <= set(expected) <= every
 
 

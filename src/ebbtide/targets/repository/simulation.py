@@ -39,8 +39,8 @@ from ebbtide.targets.repository.lifecycle import (
     current_rules,
     policy_table,
     potential_commits,
+    reference_verdicts,
     references,
-    standings,
 )
 from ebbtide.targets.repository.live_objects import Scope, referenced
 from ebbtide.targets.repository.memory import rules_of
@@ -49,8 +49,8 @@ from ebbtide.targets.repository.planner import together
 from ebbtide.targets.repository.policy import LakePolicy, PolicyRun
 from ebbtide.targets.repository.ranges import range_table
 from ebbtide.targets.repository.retention import every_reference
-from ebbtide.targets.repository.uncommitted import garbage_standings
-from ebbtide.targets.repository.world import World
+from ebbtide.targets.repository.uncommitted import garbage_verdicts
+from ebbtide.targets.repository.world import WORLD_VERDICTS, World
 from ebbtide.targets.repository.world_document import WorldDocument, WrittenEntry, WrittenObject
 
 Case = tuple[WorldDocument, datetime]
@@ -78,7 +78,7 @@ class _Before:
 
     worlds: Mapping[int, World]
     ranges: DataFrame
-    standings: DataFrame
+    verdicts: DataFrame
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Simulated:
             "due": [
                 {
                     "address": row["address"],
-                    "paths": row["paths"],
+                    "paths": row["names"],
                     "matched_rules": row["rules"],
                     "collector": row["collector"],
                     "deadline": format_instant(row["deadline"]),
@@ -113,9 +113,9 @@ class Simulated:
             "held": [
                 {
                     "address": row["address"],
-                    "paths": row["paths"],
-                    "reason": row["reason"],
-                    "by": row["held_by"],
+                    "paths": row["names"],
+                    "reason": row["hold"],
+                    "by": row["holder"],
                     "deadline": format_instant(row["deadline"]),
                 }
                 for row in self._with(Decision.HELD)
@@ -139,7 +139,7 @@ def simulate(spark: SparkSession, cases: Sequence[Case]) -> list[Simulated]:
     with tempfile.TemporaryDirectory(prefix="ebbtide-worlds-") as scratch:
         worlds = _worlds(Path(scratch), dict(enumerate(cases)), None)
         ranges = range_table(spark, worlds).localCheckpoint()
-        judged = standings(references(ranges, worlds))
+        judged = reference_verdicts(references(ranges, worlds))
         found = _simulated(dict(enumerate(cases)), worlds, ranges, judged)
     return [found[number] for number in range(len(cases))]
 
@@ -157,7 +157,7 @@ def simulate_histories(spark: SparkSession, histories: Sequence[Sequence[Case]])
             cases = {n: history[step] for n, history in enumerate(histories) if step < len(history)}
             worlds = _worlds(Path(scratch), cases, Path(scratch) / "references")
             before = _advanced(spark, worlds, before, Path(scratch) / f"step-{step}")
-            judged = _simulated(cases, worlds, before.ranges, before.standings)
+            judged = _simulated(cases, worlds, before.ranges, before.verdicts)
             for number, simulated in judged.items():
                 found[number].append(simulated)
     return found
@@ -176,7 +176,7 @@ def _advanced(
     again = updated_verdicts(
         ranges, worlds, compare_ranges(ranges, known, worlds, scratch, most_changed=math.inf)
     )
-    kept = before.standings.where(f.col("world").isin(same))
+    kept = before.verdicts.where(f.col("world").isin(same))
     return _Before(worlds, ranges, again.laid_over(kept).localCheckpoint())
 
 
@@ -191,10 +191,10 @@ def _simulated(
     documents = {number: document for number, (document, _) in cases.items()}
     parts = [judged]
     if any(world.retention for world in worlds.values()):
-        parts.append(standings(every_reference(ranges, worlds), collector=CollectorName.RETENTION))
+        parts.append(reference_verdicts(every_reference(ranges, worlds), collector=CollectorName.RETENTION))
     if any(CollectorName.UNCOMMITTED in document.collect for document in documents.values()):
         parts.append(_garbage(documents, worlds, ranges))
-    touched = together([part.where(f.col("kind") == TOUCHED) for part in parts])
+    touched = together([part.where(f.col("kind") == TOUCHED) for part in parts], WORLD_VERDICTS)
     touched = _with_restored(touched, documents)
     for row in _decisions(touched, worlds).toArrow().to_pylist():
         found[row["world"]].append(row)
@@ -238,7 +238,7 @@ def _garbage(
     garbage = without(objects, referenced(ranges, worlds, Scope()), on=("world", "hash"))
     uploads = ranges.sparkSession.createDataFrame([], UPLOADS.schema)
     branch = f.lit(None).cast("string")
-    return garbage_standings(garbage, uploads, f.col("grace"), branch, f.col("world"))
+    return garbage_verdicts(garbage, uploads, f.col("grace"), branch, f.col("world"))
 
 
 def _listed(document: WorldDocument) -> Iterator[tuple[str, WrittenObject]]:

@@ -44,11 +44,10 @@ from ebbtide.core.decision import CollectorName, HoldReason, Outcome
 from ebbtide.core.errors import MetadataError, NotFound
 from ebbtide.core.instant import NEVER, to_micros
 from ebbtide.core.manifest import Manifest, Tally
-from ebbtide.engine.layers import TOUCHED
 from ebbtide.engine.layout import RunFolder
 from ebbtide.engine.spark.progress import OnProgress, no_progress, watch
 from ebbtide.engine.tables.antijoin import without
-from ebbtide.engine.tables.contracts import LISTED, REFERENCED, STANDINGS, UPLOADS
+from ebbtide.engine.tables.contracts import LISTED, REFERENCED, UPLOADS, labels
 from ebbtide.engine.tables.digest import hash_addresses
 from ebbtide.engine.tables.row_counts import record_counts
 from ebbtide.storage.store import Store, StoreSpec, open_store
@@ -70,7 +69,7 @@ from ebbtide.targets.repository.sweeps import (
     states_to_json,
     survey,
 )
-from ebbtide.targets.repository.world import ONLY_WORLD, World
+from ebbtide.targets.repository.world import ONLY_WORLD, WORLD_VERDICTS, World
 
 _UPLOADS = pa.schema([("address", pa.string()), ("expires", pa.timestamp("us", tz="UTC"))])
 
@@ -280,7 +279,7 @@ def _describe(store: Store, row: dict[str, Any]) -> bool:
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def garbage_standings(
+def garbage_verdicts(
     garbage: DataFrame, uploads: DataFrame, grace: timedelta | Column, branch: Column, world: Column
 ) -> DataFrame:
     """
@@ -294,21 +293,20 @@ def garbage_standings(
     held = garbage.join(uploads, "address", "left")
     uploading = f.col("expires") > ripe
     written = f.date_format("last_modified", "yyyy-MM-dd'T'HH:mm:ss'Z'")
-    return STANDINGS.check(
+    return WORLD_VERDICTS.check(
         held.select(
             world.cast("int").alias("world"),
             "hash",
             "address",
             f.when(uploading, f.col("expires")).otherwise(ripe).alias("deadline"),
-            f.when(uploading, str(HoldReason.UPLOADING)).otherwise(str(HoldReason.NOT_YET)).alias("reason"),
-            f.concat(f.lit("last written "), written).alias("held_by"),
-            f.array().cast("array<string>").alias("paths"),
+            f.when(uploading, str(HoldReason.UPLOADING)).otherwise(str(HoldReason.NOT_YET)).alias("hold"),
+            f.concat(f.lit("last written "), written).alias("holder"),
+            f.array().cast("array<string>").alias("names"),
             f.array(f.lit(str(CollectorName.UNCOMMITTED))).alias("rules"),
-            f.array_compact(f.array(branch)).alias("branches"),
+            labels(branch=branch).alias("labels"),
             f.col("size"),
             f.col("last_modified").alias("created"),
             f.lit(str(CollectorName.UNCOMMITTED)).alias("collector"),
-            f.lit(TOUCHED).alias("kind"),
         )
     )
 
@@ -318,9 +316,9 @@ STATES = "states.json"
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep found: standings of the garbage, and how many objects there are."""
+    """What a sweep found: verdicts on the garbage, and how many objects there are."""
 
-    standings: DataFrame
+    verdicts: DataFrame
     known: int
 
 
@@ -350,7 +348,7 @@ def sweep(
         garbage = clean_run(listed.objects, hashes)
         known = listed.objects.count()
     branch = f.regexp_extract("address", layout.object_pattern, 1)
-    return Swept(garbage_standings(garbage, listed.uploads, rules.grace, branch, f.lit(ONLY_WORLD)), known)
+    return Swept(garbage_verdicts(garbage, listed.uploads, rules.grace, branch, f.lit(ONLY_WORLD)), known)
 
 
 def states_after(
@@ -388,10 +386,10 @@ def states_after(
     return states
 
 
-def waiting_partitions(standings: DataFrame, now: datetime, layout: Layout) -> dict[str, str]:
+def waiting_partitions(verdicts: DataFrame, now: datetime, layout: Layout) -> dict[str, str]:
     """Return, for each branch, the oldest partition with garbage that is still held."""
     pattern = layout.object_pattern
-    held = standings.where(
+    held = verdicts.where(
         (f.col("collector") == str(CollectorName.UNCOMMITTED)) & (f.unix_micros("deadline") > to_micros(now))
     )
     oldest = held.groupBy(f.regexp_extract("address", pattern, 1).alias("branch_id")).agg(

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from pyspark.sql import types as t
+
 from ebbtide.core.decision import HoldReason
+from ebbtide.engine.tables.contracts import VERDICTS
 from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.repository.model import COMMITTED, STAGED, Commit, Snapshot, StagedRange
 from ebbtide.targets.repository.policy import LakePolicy, ReferrerKind
@@ -24,6 +27,8 @@ from ebbtide.targets.repository.terms import Term, commit_terms, staging_term
 
 ONLY_WORLD = 0
 """The number of the world in a run over one repository."""
+WORLD_VERDICTS = VERDICTS.adding(world=t.IntegerType())
+"""Verdicts on several worlds at once; a run has one world, and writes verdicts without its number."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Doing a wave of a bucket's plan on an executor: deletes by one hand, moves by the other."""
+"""Doing a batch of a bucket's plan on an executor: deletes by one hand, moves by the other."""
 
 from __future__ import annotations
 
@@ -23,12 +23,8 @@ class BucketActor:
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Delete first: what is deleted need not be looked at by who moves."""
         gathered = list(batches)
-        moving = [pc.equal(_actions(batch), str(Action.TRANSITION)) for batch in gathered]
+        moving = [pc.equal(batch.column("action"), str(Action.TRANSITION)) for batch in gathered]
         rest = [batch.filter(pc.invert(moved)) for batch, moved in zip(gathered, moving, strict=True)]
         yield from self.deleter(batch for batch in rest if batch.num_rows)
         moves = [batch.filter(moved) for batch, moved in zip(gathered, moving, strict=True)]
         yield from self.mover(batch for batch in moves if batch.num_rows)
-
-
-def _actions(batch: Any) -> Any:
-    return pc.struct_field(batch.column("task"), "action")

@@ -29,7 +29,7 @@ from ebbtide.storage.s3_bucket import open_bucket
 from ebbtide.storage.store import DeleteResult, MoveRequest, Store, StoreSpec, open_store
 from ebbtide.targets.s3.acting import BucketActor
 from ebbtide.targets.s3.actions.judging import RETIMED, same_moment
-from ebbtide.targets.s3.actions.planned import Planned, planned_items, versions_of
+from ebbtide.targets.s3.actions.planned import Planned, planned_items
 from ebbtide.targets.s3.bin_place import BIN_ROOT, is_in_bin
 from ebbtide.targets.s3.evaluation.verdicts import RESTORED_UNTIL
 from ebbtide.targets.s3.model import Action, Versioning
@@ -146,12 +146,12 @@ class BucketRecycler:
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Set aside first; moves and aborted uploads are for who always does them."""
         gathered = list(batches)
-        expiring = [pc.equal(_actions(batch), str(Action.EXPIRE)) for batch in gathered]
+        expiring = [pc.equal(batch.column("action"), str(Action.EXPIRE)) for batch in gathered]
         for batch, chosen in zip(gathered, expiring, strict=True):
             rows = batch.filter(chosen)
             if rows.num_rows:
                 results = self._set_aside(list(planned_items([rows])))
-                yield self.attempt.outcomes(rows, results, versions_of(rows))
+                yield self.attempt.outcomes(rows, results)
         rest = [batch.filter(pc.invert(chosen)) for batch, chosen in zip(gathered, expiring, strict=True)]
         yield from self.usual(batch for batch in rest if batch.num_rows)
 
@@ -208,10 +208,6 @@ def _settled(moved: DeleteResult) -> DeleteResult:
     if moved.outcome is Outcome.DELETED:
         return replace(moved, outcome=Outcome.RECYCLED)
     return replace(moved, outcome=Outcome.FAILED, reason=_TAKEN) if moved.outcome is Outcome.TAKEN else moved
-
-
-def _actions(batch: Any) -> Any:
-    return pc.struct_field(batch.column("task"), "action")
 
 
 def warnings_of_the_bin(spec: StoreSpec) -> tuple[str, ...]:

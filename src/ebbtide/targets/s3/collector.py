@@ -27,6 +27,7 @@ from ebbtide.targets.s3.model import Versioning
 from ebbtide.targets.s3.planning import BucketPlanner
 from ebbtide.targets.s3.shop import BucketShop
 from ebbtide.targets.s3.sources import Source, Sourced, planned_rules
+from ebbtide.targets.s3.standings import COLLECTOR
 from ebbtide.targets.s3.transition.mover import Mover
 from ebbtide.targets.s3.versioned_bin import VERSIONS, VersionRecycler
 
@@ -46,7 +47,7 @@ class BucketCollector(Collector):
     report: str | None = None
     """Where an S3 Inventory report of the bucket is, if that is to be read and not the bucket."""
 
-    name = "bucket"
+    name = COLLECTOR
     in_order = True
     """Versions are listed once more before they go, and a page lists neighbours."""
 

@@ -6,7 +6,7 @@ from ebbtide.storage.s3_objects import NULL
 from ebbtide.targets.s3.model import Action, Versioning
 
 
-def frees_bytes(versioning: Versioning, action: str = "collector", version: str = "task.version") -> str:
+def frees_bytes(versioning: Versioning, action: str = "action", version: str = "version") -> str:
     """
     Tell, as a Spark expression, whether an action frees an item's bytes.
 

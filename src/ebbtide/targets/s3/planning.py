@@ -16,7 +16,7 @@ from ebbtide.engine.layout import OnStep, RunFolder, no_step
 from ebbtide.engine.removed_items import RemovedItems
 from ebbtide.engine.shares import Part
 from ebbtide.engine.spark.progress import OnProgress, no_progress, watch
-from ebbtide.engine.tables.contracts import STANDINGS
+from ebbtide.engine.tables.contracts import VERDICTS
 from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.bin import with_restored
 from ebbtide.targets.s3.bin_place import BIN_ROOT
@@ -34,7 +34,7 @@ from ebbtide.targets.s3.protected import together
 from ebbtide.targets.s3.replaced import REPLACES, replaced_warning, with_replaced
 from ebbtide.targets.s3.rules.warnings import configuration_warnings
 from ebbtide.targets.s3.sources import Sourced
-from ebbtide.targets.s3.standings import bucket_standings
+from ebbtide.targets.s3.standings import bucket_verdicts
 
 
 def _parts(bucket: str) -> tuple[Part, ...]:
@@ -45,7 +45,7 @@ def _parts(bucket: str) -> tuple[Part, ...]:
     Delete markers and uploads have no ETag.
     """
     reach = f"that the rules of s3://{bucket} can reach"
-    current = "task.latest and task.etag is not null"
+    current = "condition.is_latest and condition.etag is not null"
     return Part(f"versions, delete markers and uploads {reach}"), Part(f"current versions {reach}", current)
 
 
@@ -65,31 +65,31 @@ class BucketPlanner:
     """What was restored from the bin, and is held."""
 
     def collect(self, folder: RunFolder) -> Collected:
-        """Read the inventory, judge it, and write each item's standing."""
+        """Read the inventory, judge it, and write each item's verdict."""
         versions, warnings = self.inventory(folder)
         self.on_step("bucket listed")
         protected = together(self.rules.protected, lakes_listed(self.spec, versions))
-        place = folder.scratch / "standings"
+        place = folder.scratch / "verdicts"
         with watch(self.spark, "judging", self.on_progress):
             replaced = self._write(self.verdicts(versions, protected), place)
-        self.on_step("standings written")
+        self.on_step("verdicts written")
         return Collected(
             Layers(place),
             self._read(protected),
             (*replaced, *warnings, *configuration_warnings(self.rules.configuration, now=self.now)),
-            without_buried=True,
+            removed_applied=True,
             frees=frees_bytes(self.rules.versioning),
             parts=_parts(bucket_name(self.spec.url)),
         )
 
     def _write(self, verdicts: DataFrame, place: Path) -> tuple[str, ...]:
-        """Write the standings, and give what has to be said of them."""
+        """Write the verdicts, and return warnings about them."""
         if not self._is_suspended:
-            STANDINGS.write(bucket_standings(verdicts), place, partition_by="kind")
+            VERDICTS.write(bucket_verdicts(verdicts), place, partition_by="kind")
             return ()
         kept = verdicts.persist(StorageLevel.DISK_ONLY)
         try:
-            STANDINGS.write(bucket_standings(kept), place, partition_by="kind")
+            VERDICTS.write(bucket_verdicts(kept), place, partition_by="kind")
             number = kept.where(REPLACES).count()
         finally:
             kept.unpersist()

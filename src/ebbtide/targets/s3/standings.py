@@ -1,4 +1,4 @@
-"""Verdicts as the engine's standings: until when each item is kept, by what, and what is done then."""
+"""Verdicts of rules as the engine's: until when each item is kept, by what, and what is done then."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from pyspark.sql import functions as f
 from ebbtide.core.decision import HoldReason
 from ebbtide.core.instant import NEVER, to_micros
 from ebbtide.engine.layers import TOUCHED, UNTOUCHED
-from ebbtide.engine.tables.contracts import STANDINGS, TASK
+from ebbtide.engine.tables.contracts import VERDICTS, condition
 from ebbtide.engine.tables.digest import address_hash
 from ebbtide.targets.s3.evaluation.verdicts import RESTORED_UNTIL
 from ebbtide.targets.s3.model import Action, Hold
 
+COLLECTOR = "bucket"
 _SECOND = "yyyy-MM-dd'T'HH:mm:ss'Z'"
 
 
-def bucket_standings(verdicts: DataFrame) -> DataFrame:
+def bucket_verdicts(verdicts: DataFrame) -> DataFrame:
     """
-    Give each version, marker and upload its standing.
+    Return the verdict on each version, marker and upload.
 
-    The address is the key: waves and tasks are cut between addresses, so that whoever deletes some versions
+    The address is the key: batches and tasks are cut between addresses, so that whoever deletes some versions
     of a key sees the others.
     """
     acts = f.col("action") != str(Action.NONE)
@@ -30,21 +31,24 @@ def bucket_standings(verdicts: DataFrame) -> DataFrame:
     none = f.lit(None).cast("string")
     known = RESTORED_UNTIL in verdicts.columns
     restored = f.col(RESTORED_UNTIL) if known else f.lit(None).cast("timestamp")
-    return STANDINGS.check(
+    return VERDICTS.check(
         verdicts.select(
-            f.lit(0).alias("world"),
             address_hash("key").alias("hash"),
             f.col("key").alias("address"),
             _deadline(never, restored).alias("deadline"),
-            f.coalesce("held_by", f.lit(str(HoldReason.NOT_YET))).alias("reason"),
-            f.when(touched, _holder(restored)).otherwise(none).alias("held_by"),
-            f.array("key").alias("paths"),
+            f.coalesce("held_by", f.lit(str(HoldReason.NOT_YET))).alias("hold"),
+            f.when(touched, _holder(restored)).otherwise(none).alias("holder"),
+            f.array("key").alias("names"),
             f.array_compact(f.array("rule_id")).alias("rules"),
-            f.array().cast("array<string>").alias("branches"),
             f.coalesce("size", f.lit(0)).cast("long").alias("size"),
             f.col("last_modified").alias("created"),
-            f.col("action").alias("collector"),
-            _task().cast(TASK).alias("task"),
+            f.lit(COLLECTOR).alias("collector"),
+            f.col("version_id").alias("version"),
+            "action",
+            f.col("goal").alias("destination"),
+            condition(etag=f.col("etag"), is_latest=f.col("current"), newer_versions=f.col("newer")).alias(
+                "condition"
+            ),
             f.when(touched, TOUCHED).otherwise(UNTOUCHED).alias("kind"),
         )
     )
@@ -70,16 +74,4 @@ def _holder(restored: Column) -> Column:
         .when(f.col("held_by") == str(Hold.LAKE), f.col("holder"))
         .when(f.col("held_by").isNotNull(), f.col("held_by"))
         .otherwise(f.concat(coming, f.lit(" on")))
-    )
-
-
-def _task() -> Column:
-    """Say what is to be done, and what must still be so then."""
-    return f.struct(
-        f.col("action"),
-        f.col("version_id").alias("version"),
-        f.col("etag"),
-        f.col("current").alias("latest"),
-        f.col("newer"),
-        f.col("goal"),
     )

@@ -27,7 +27,7 @@ from ebbtide.storage.s3_objects import About, Refusal, S3Object, S3Objects, open
 from ebbtide.storage.s3_versions import VersionRow
 from ebbtide.storage.store import DeleteResult, StoreSpec
 from ebbtide.targets.s3.acting import BucketActor
-from ebbtide.targets.s3.actions.planned import Planned, planned_items, versions_of
+from ebbtide.targets.s3.actions.planned import Planned, planned_items
 from ebbtide.targets.s3.bin_place import BIN_ROOT, is_in_bin
 from ebbtide.targets.s3.model import Action
 
@@ -210,7 +210,7 @@ class VersionRecycler:
             refused = [result for result in kept if isinstance(result, DeleteResult)]
             if refused:
                 rows = batch.filter(stays)
-                yield self.attempt.outcomes(rows, refused, versions_of(rows))
+                yield self.attempt.outcomes(rows, refused)
             left.append(batch.filter(pc.invert(stays)))
             found = zip(items, kept, strict=True)
             aside |= {(item.key, item.version): item for item, result in found if result is True}

@@ -19,16 +19,14 @@ from ebbtide.engine.bin_expiry import ExpiredItems
 from ebbtide.engine.collector import Collector, Context, Identity
 from ebbtide.engine.object_bin import ObjectBin
 from ebbtide.engine.object_collector import ObjectCollector
+from ebbtide.engine.tables.contracts import condition
 from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.target import Options
 
 POLICY, BIN = ".ebbtide-files.json", ".ebbtide-bin/"
-VERDICT = """0 AS world | xxhash64(key) AS hash | key AS address | array(key) AS paths | size
-    | last_modified + make_dt_interval({days}) AS deadline | last_modified AS created
-    | 'not yet due' AS reason | 'kept for {days} days' AS held_by | array('older than {days} days') AS rules
-    | cast(array() AS array<string>) AS branches | 'files' AS collector | 'touched' AS kind
-    | named_struct('action', 'delete', 'version', string(null), 'etag', etag, 'latest', boolean(null),
-      'newer', int(null), 'goal', string(null)) AS task"""
+VERDICT = """key AS address | size | last_modified AS created | 'files' AS collector
+    | last_modified + make_dt_interval({days}) AS deadline | array('older than {days} days') AS rules
+    | 'not yet due' AS hold | 'kept for {days} days' AS holder"""
 
 
 class Rule(BaseModel, frozen=True, extra="forbid"):
@@ -103,4 +101,5 @@ class FilesCollector(ObjectCollector):
     def verdicts(self, objects: DataFrame) -> DataFrame:
         """Hold each file until it is old enough; the policy file is not an item."""
         columns = VERDICT.format(days=self.rule.days).split("|")
-        return objects.where(objects.key != POLICY).selectExpr(*columns)
+        found = objects.where(objects.key != POLICY).selectExpr(*columns, "etag")
+        return found.withColumn("condition", condition(etag=found.etag))

@@ -33,7 +33,7 @@ from ebbtide.targets.oci.bin.entry import BinEntry, KeptTag
 from ebbtide.targets.oci.bin.moves import set_aside
 from ebbtide.targets.oci.client.registry import Registry, RegistrySpec, open_registry, untag
 from ebbtide.targets.oci.policies.policy import Policy
-from ebbtide.targets.oci.purge.planned import Action, Planned, by_manifest, planned_items, tags_of
+from ebbtide.targets.oci.purge.planned import Action, Planned, by_manifest, planned_items
 
 Results = dict[int, DeleteResult]
 
@@ -86,7 +86,7 @@ def acted(
     for batch in gathered:
         numbers = range(first, first + batch.num_rows)
         first += batch.num_rows
-        yield attempt.outcomes(batch, [results[number] for number in numbers], tags_of(batch))
+        yield attempt.outcomes(batch, [results[number] for number in numbers])
 
 
 def bin_entry(group: Sequence[Planned], policy: Policy, run_id: int, now: datetime) -> BinEntry:

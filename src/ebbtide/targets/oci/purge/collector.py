@@ -23,8 +23,9 @@ from ebbtide.engine.apply import Applied
 from ebbtide.engine.cluster_check import Reach
 from ebbtide.engine.collector import Collected, Collector, Identity, Policy, Run
 from ebbtide.engine.layout import OnStep, RunFolder, run_folder
+from ebbtide.engine.plan_table import read_plan
 from ebbtide.engine.spark.progress import OnProgress, no_progress
-from ebbtide.engine.tables.contracts import NEWLY_REFERENCED, PLAN
+from ebbtide.engine.tables.contracts import NEWLY_REFERENCED
 from ebbtide.engine.tables.digest import address_hash
 from ebbtide.state.users import SYSTEM, current_user
 from ebbtide.targets.oci.bin.contents import OwnCollector
@@ -200,10 +201,8 @@ class PurgeCollector(Collector):
 
     def newly_referenced(self, spark: SparkSession, plan: Manifest, folder: RunFolder) -> DataFrame:
         """Find the planned manifests that would not go, or not in that way, if the plan were made now."""
-        rows = PLAN.read(spark, folder.plan).select(
-            "address",
-            f.coalesce("task.version", f.lit("")).alias("tag"),
-            f.col("task.action").alias("planned"),
+        rows = read_plan(spark, folder).select(
+            "address", f.coalesce("version", f.lit("")).alias("tag"), f.col("action").alias("planned")
         )
         looker = looker_of(self.shop, spark)
         repositories = planned_repositories(rows)
@@ -256,7 +255,7 @@ class PurgeCollector(Collector):
         with self.shop.opened() as registry:
             if not isinstance(registry, OwnCollector):
                 return
-            rows = PLAN.read(spark, run_folder(self.shop.root, plan.run_id).plan)
+            rows = read_plan(spark, run_folder(self.shop.root, plan.run_id))
             for repository in planned_repositories(rows):
                 with suppress(NotFound):
                     registry.remove_unneeded_blobs(repository, system_clock() - _YOUNG)

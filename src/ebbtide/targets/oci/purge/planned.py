@@ -9,7 +9,7 @@ from enum import StrEnum
 from itertools import groupby
 from typing import Any
 
-import pyarrow.compute as pc
+_READ = ["address", "version", "action", "condition", "rules", "created", "kept_because"]
 
 
 class Action(StrEnum):
@@ -54,26 +54,20 @@ def planned_items(batches: Iterable[Any]) -> Iterator[Planned]:
     """Read the rows of a task, numbered from 0."""
     number = 0
     for batch in batches:
-        for row in batch.select(["address", "task", "rules", "created", "kept_because"]).to_pylist():
-            task = row["task"]
+        for row in batch.select(_READ).to_pylist():
             repository, _, digest = row["address"].partition("@")
             yield Planned(
                 number,
                 repository,
                 digest,
-                task["version"] or "",
-                task["action"],
+                row["version"] or "",
+                row["action"],
                 (row["rules"] or [""])[0],
-                tuple((task["goal"] or "").split()),
+                tuple((row["condition"] or {}).get("siblings") or ()),
                 row["created"],
                 row["kept_because"],
             )
             number += 1
-
-
-def tags_of(batch: Any) -> Any:
-    """Give the column of tags of a batch of rows, by which its outcomes tell rows of a manifest apart."""
-    return pc.struct_field(batch.column("task"), "version")
 
 
 def by_manifest(items: Iterable[Planned]) -> list[list[Planned]]:

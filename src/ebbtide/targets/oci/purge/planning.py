@@ -14,7 +14,7 @@ from ebbtide.engine.collector import Collected
 from ebbtide.engine.layers import Layers
 from ebbtide.engine.layout import OnStep, RunFolder, no_step
 from ebbtide.engine.spark.progress import OnProgress, no_progress, watch
-from ebbtide.engine.tables.contracts import STANDINGS
+from ebbtide.engine.tables.contracts import VERDICTS
 from ebbtide.targets.oci.client.registry import Capabilities
 from ebbtide.targets.oci.inventory.scan import CompletedScan
 from ebbtide.targets.oci.model import GOES
@@ -23,7 +23,7 @@ from ebbtide.targets.oci.purge.creation_dates import with_creation_dates
 from ebbtide.targets.oci.purge.order import PurgeOrder
 from ebbtide.targets.oci.purge.overlay import with_marks
 from ebbtide.targets.oci.purge.renewing import found_running
-from ebbtide.targets.oci.purge.standings import names_alone, registry_standings
+from ebbtide.targets.oci.purge.standings import names_alone, registry_verdicts
 from ebbtide.targets.oci.purge.weighing import Weighing
 from ebbtide.targets.oci.running_source import RunningSource
 from ebbtide.targets.oci.tables import IMAGE_VERDICTS
@@ -63,21 +63,21 @@ class RegistryPlanner:
         incomplete = self.learn(look, folder)
         verdicts = self.judge(look, folder)
         self.on_step("verdicts written")
-        place = folder.scratch / "standings"
+        place = folder.scratch / "item-verdicts"
         warnings = (
             *self._unknown_running(),
             *look.warnings,
             *incomplete,
-            *self.write_standings(verdicts, look.snapshot.tags, place),
+            *self.write_verdicts(verdicts, look.snapshot.tags, place),
         )
-        self.on_step("standings written")
+        self.on_step("verdicts decided")
         read = {"repositories": look.repositories, "manifests": look.images, "tags": look.tags}
         read |= {"manifests_read": look.read}
         snapshot = read | ({"renewed": renewed} if self.order.running is not None else {})
         snapshot |= {} if self.source is None else self.source.plain()
         known = look.images + look.tags if self.order.wanted is not None else None
-        frees = "collector <> 'recycle'"
-        return Collected(Layers(place), snapshot, warnings, known, without_buried=True, frees=frees)
+        frees = "action <> 'recycle'"
+        return Collected(Layers(place), snapshot, warnings, known, removed_applied=True, frees=frees)
 
     def _unknown_running(self) -> tuple[str, ...]:
         """Warn that nothing is known of what runs, unless somebody said it."""
@@ -126,12 +126,12 @@ class RegistryPlanner:
         names = self.spark.createDataFrame(fresh, "repository string")
         return rows.join(names, "repository", "left_semi")
 
-    def write_standings(self, verdicts: DataFrame, tags: DataFrame, place: Path) -> tuple[str, ...]:
-        """Hold what the registry cannot delete, write all standings, and give what has to be said of them."""
+    def write_verdicts(self, verdicts: DataFrame, tags: DataFrame, place: Path) -> tuple[str, ...]:
+        """Hold what the registry cannot delete, write all verdicts, and return warnings about them."""
         going = verdicts.where(f.col("decision").isin(*GOES)).select("repository").distinct()
         found = self.probe(sorted(row.repository for row in going.toLocalIterator()))
         never, alone = unable(found), unable_alone(found)
         with watch(self.spark, "deciding", self.on_progress):
-            standings = registry_standings(verdicts, names_alone(verdicts, tags), never, alone)
-            STANDINGS.write(standings, place, partition_by="kind")
+            judged = registry_verdicts(verdicts, names_alone(verdicts, tags), never, alone)
+            VERDICTS.write(judged, place, partition_by="kind")
         return tuple(f"{name}: {why}" for name, why in sorted(never.items()))

@@ -1,4 +1,4 @@
-"""Verdicts as the engine's standings: until when each image is kept, by what, and what is done then."""
+"""Verdicts of policies as the engine's: until when each image is kept, by what, and what is done then."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from pyspark.sql import functions as f
 
 from ebbtide.core.decision import HoldReason
 from ebbtide.core.instant import NEVER, to_micros
-from ebbtide.engine.layers import TOUCHED
-from ebbtide.engine.tables.contracts import STANDINGS, TASK
+from ebbtide.engine.tables.contracts import VERDICTS, condition
 from ebbtide.engine.tables.digest import address_hash
-from ebbtide.targets.oci.kind import NO_RULE_MATCHED
+from ebbtide.targets.oci.kind import NO_RULE_MATCHED, PURGE
 from ebbtide.targets.oci.model import GOES
 
 REASONS: Mapping[str, str] = {
@@ -47,19 +46,19 @@ def names_alone(verdicts: DataFrame, tags: DataFrame) -> DataFrame:
     alone = going.join(whole, ["repository", "digest"], "left_anti")
     siblings = tags.join(alone, ["repository", "digest"], "left_semi")
     siblings = siblings.groupBy("repository", "digest").agg(
-        f.concat_ws(" ", f.sort_array(f.collect_list("tag"))).alias("siblings")
+        f.sort_array(f.collect_list("tag")).alias("siblings")
     )
     return alone.join(siblings, ["repository", "digest"], "left")
 
 
-def registry_standings(
+def registry_verdicts(
     verdicts: DataFrame, alone: DataFrame, unable: Mapping[str, str], unable_alone: Mapping[str, str]
 ) -> DataFrame:
     """
-    Give each tag and manifest its standing.
+    Return the verdict on each tag and manifest.
 
     `unable` says of repositories why nothing can be deleted there, `unable_alone` why no tag can be by
-    itself. The address is the manifest's: waves and tasks are cut between addresses, so that whoever
+    itself. The address is the manifest's: batches and tasks are cut between addresses, so that whoever
     removes a manifest has all the tags that go with it.
     """
     rows = verdicts.join(alone, ["repository", "digest", "tag"], "left")
@@ -71,22 +70,22 @@ def registry_standings(
     address = f.concat_ws("@", "repository", "digest")
     name = f.when(f.col("tag") == "", address).otherwise(f.concat_ws(":", "repository", "tag"))
     never = f.timestamp_micros(f.lit(_NEVER))
-    return STANDINGS.check(
+    return VERDICTS.check(
         rows.select(
-            f.lit(0).alias("world"),
             address_hash(address).alias("hash"),
             address.alias("address"),
             f.when(held, never).otherwise(f.coalesce("deadline", never)).alias("deadline"),
-            f.coalesce(_blocked_reason(), _reason()).alias("reason"),
-            f.when(held, f.coalesce("blocked", words)).otherwise(_coming()).alias("held_by"),
-            f.array(name).alias("paths"),
+            f.coalesce(_blocked_reason(), _reason()).alias("hold"),
+            f.when(held, f.coalesce("blocked", words)).otherwise(_coming()).alias("holder"),
+            f.array(name).alias("names"),
             f.array_compact(f.array("policy", f.when(f.col("unmatched"), NO_RULE_MATCHED))).alias("rules"),
-            f.array().cast("array<string>").alias("branches"),
             f.coalesce("size", f.lit(0)).alias("size"),
             f.col("created"),
-            f.col("decision").alias("collector"),
-            _task().cast(TASK).alias("task"),
-            f.lit(TOUCHED).alias("kind"),
+            f.lit(PURGE).alias("collector"),
+            # An empty version is the manifest; any other is one of its tags.
+            f.col("tag").alias("version"),
+            f.col("decision").alias("action"),
+            condition(siblings=f.col("siblings")).alias("condition"),
         )
     )
 
@@ -115,15 +114,3 @@ def _reason() -> Column:
 def _coming() -> Column:
     when = f.date_format("deadline", "yyyy-MM-dd'T'HH:mm:ss'Z'")
     return f.concat(f.lit("policy "), f.col("policy"), f.lit(" until "), when)
-
-
-def _task() -> Column:
-    """Say what is to be done: to the tag of this name or, without one, to the manifest."""
-    return f.struct(
-        f.col("decision").alias("action"),
-        f.col("tag").alias("version"),
-        f.lit(None).cast("string").alias("etag"),
-        f.lit(None).cast("boolean").alias("latest"),
-        f.lit(None).cast("int").alias("newer"),
-        f.col("siblings").alias("goal"),
-    )

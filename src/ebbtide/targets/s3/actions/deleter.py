@@ -17,7 +17,7 @@ from ebbtide.storage.s3_bucket import open_bucket
 from ebbtide.storage.store import DeleteResult, StoreSpec, key_problem
 from ebbtide.targets.s3.actions.connection import connection_to
 from ebbtide.targets.s3.actions.looking import WIDEST, groups_of
-from ebbtide.targets.s3.actions.planned import NULL, Planned, planned_items, versions_of
+from ebbtide.targets.s3.actions.planned import NULL, Planned, planned_items
 from ebbtide.targets.s3.actions.running import Results, Run, Runner
 from ebbtide.targets.s3.bin_place import is_in_bin
 from ebbtide.targets.s3.model import Action, Versioning
@@ -45,7 +45,7 @@ class BucketDeleter:
         for batch in gathered:
             numbers = range(first, first + batch.num_rows)
             first += batch.num_rows
-            yield self.attempt.outcomes(batch, [results[number] for number in numbers], versions_of(batch))
+            yield self.attempt.outcomes(batch, [results[number] for number in numbers])
 
     def _do(self, items: Sequence[Planned]) -> Results:
         again = self.attempt.is_repeated()

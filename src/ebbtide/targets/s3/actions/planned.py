@@ -35,10 +35,13 @@ def planned_items(batches: Iterable[Any]) -> Iterator[Planned]:
     """Read the rows of a task, numbered from 0."""
     number = 0
     for batch in batches:
-        task = batch.column("task")
+        required = batch.column("condition")
         parts = [
-            pc.struct_field(task, name).to_pylist()
-            for name in ("action", "version", "etag", "latest", "newer")
+            *(batch.column(name).to_pylist() for name in ("action", "version")),
+            *(
+                pc.struct_field(required, name).to_pylist()
+                for name in ("etag", "is_latest", "newer_versions")
+            ),
         ]
         written = batch.column("created").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()).to_pylist()
         keys, kept = batch.column("address").to_pylist(), batch.column("kept_because").to_pylist()
@@ -50,8 +53,3 @@ def planned_items(batches: Iterable[Any]) -> Iterator[Planned]:
                 number, key, action, version or NULL, tag, micros, bool(latest), newer or 0, kept=why
             )
             number += 1
-
-
-def versions_of(batch: Any) -> Any:
-    """Give the column of versions and uploads of a batch of rows, as its outcomes name them."""
-    return pc.struct_field(batch.column("task"), "version")

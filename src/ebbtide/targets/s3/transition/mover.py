@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from ebbtide.core.decision import Outcome
@@ -31,6 +30,17 @@ from ebbtide.targets.s3.transition.originals import Item, Originals
 from ebbtide.targets.s3.transition.places import open_place
 
 _THREADS = 4
+_READ = [
+    "address",
+    "version",
+    "size",
+    "created",
+    "destination",
+    "condition",
+    "rules",
+    "batch",
+    "kept_because",
+]
 
 
 @dataclass(frozen=True)
@@ -54,14 +64,13 @@ class Mover:
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Move what the batches name, and give their outcomes."""
         for batch in batches:
-            versions = pc.struct_field(batch.column("task"), "version")
-            yield self.attempt.outcomes(batch, [_told(result) for result in self.move(batch)], versions)
+            yield self.attempt.outcomes(batch, [_told(result) for result in self.move(batch)])
 
     def move(self, rows: Any) -> list[DeleteResult]:
         """Move what the rows of a batch name, all of which ask for a transition; one result for each."""
         context = TaskContext.get()
         writer = _writer(os.getpid(), self.run, context.taskAttemptId() if context else None)
-        wanted = rows.select(["address", "task", "rules", "size", "created", "wave", "kept_because"])
+        wanted = rows.select(_READ)
         items = [_item(row) for row in wanted.to_pylist()]
         if not items:
             return []
@@ -111,17 +120,17 @@ def _writer(process: int, run: int | None, task: int | None) -> str:  # noqa: AR
 
 
 def _item(row: Mapping[str, Any]) -> Item:
-    task = row["task"]
+    required = row["condition"] or {}
     return Item(
         key=row["address"],
-        version=task["version"] or NULL,
-        etag=(task["etag"] or "").strip('"'),
+        version=row["version"] or NULL,
+        etag=(required.get("etag") or "").strip('"'),
         size=row["size"],
         created=row["created"],
-        latest=task["latest"],
-        goal=task["goal"] or "",
+        latest=required.get("is_latest"),
+        goal=row["destination"] or "",
         rules=tuple(row["rules"] or ()),
-        wave=row["wave"],
+        wave=row["batch"],
         kept_because=row["kept_because"],
     )
 
