@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from ebbtide.core.decision import Outcome
+from ebbtide.core.decision import DELETE, Outcome
 from ebbtide.core.errors import EbbtideError, NotFound
 from ebbtide.core.instant import from_micros, system_clock, to_micros
 from ebbtide.engine.tables.contracts import OUTCOMES
@@ -89,10 +89,22 @@ class Attempt:
             "at": pa.array([moment] * count, pa.timestamp("us", tz="UTC")),
             "wave": rows.column("batch"),
             "attempt": pa.array([0] * count, pa.int32()),
-            "action": rows.column("action"),
+            "action": _recorded_action(rows),
             "until": pa.nulls(count, pa.timestamp("us", tz="UTC")),
         }
         return pa.RecordBatch.from_arrays([columns[name] for name in OUTCOMES.columns], OUTCOMES.columns)
+
+
+def _recorded_action(rows: Any) -> Any:
+    """
+    Return the action of each row; null for an address that is simply deleted.
+
+    The action is part of the key of removed items. A restore brings an address back without an action, and
+    has to replace the row that took it away.
+    """
+    action = rows.column("action")
+    only_deleted = pc.and_(pc.is_null(rows.column("version")), pc.equal(action, DELETE))
+    return pc.if_else(only_deleted, pa.scalar(None, pa.string()), action)
 
 
 def planned_etags(rows: Any) -> dict[str, str | None]:

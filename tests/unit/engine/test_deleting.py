@@ -5,8 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from ebbtide.core.decision import Outcome
 from ebbtide.engine.actor import Attempt, DeleteOptions, store_deleter
-from ebbtide.storage.store import StoreSpec, open_store
+from ebbtide.storage.store import DeleteResult, StoreSpec, open_store
 
 NEEDED = "referenced since the plan was made: keep/x on branch main"
 
@@ -55,3 +56,29 @@ def test_metadata_is_deleted_only_if_it_is_said(tmp_path, more, outcome):
     found = outcome_of(tmp_path, address="_lakefs/committed/1", **more)
 
     assert outcome == found
+
+
+@pytest.mark.parametrize(
+    ("version", "action", "expected"),
+    [
+        (None, "delete", None),
+        (None, "expire", "expire"),
+        ("", "delete", "delete"),
+        ("v1", "delete", "delete"),
+    ],
+)
+def test_an_address_that_is_simply_deleted_has_no_action(version, action, expected):
+    """Its outcome has the key that a restore of the address has, so that a restore replaces it."""
+    columns = {
+        "hash": pa.array([1], pa.int64()),
+        "address": pa.array(["a"]),
+        "version": pa.array([version], pa.string()),
+        "action": pa.array([action]),
+        "rules": pa.array([["r1"]]),
+        "size": pa.array([1], pa.int64()),
+        "batch": pa.array([0], pa.int32()),
+    }
+    attempt = Attempt(DeleteOptions(), 1, 0, resumed=False)
+    done = attempt.outcomes(pa.RecordBatch.from_pydict(columns), [DeleteResult("a", Outcome.DELETED)])
+
+    assert [(version, expected)] == [(row["version"], row["action"]) for row in done.to_pylist()]

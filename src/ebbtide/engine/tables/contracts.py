@@ -243,7 +243,8 @@ OUTCOMES = Contract(
 """
 What happened to each planned item; a later attempt's row replaces an earlier one's.
 
-`action` is the plan's; `until` says how long a restored item is held.
+`action` is the plan's, and null for an address that is simply deleted; `until` is the end of the hold on a
+restored item.
 """
 
 REMOVED_ITEMS = Contract(
