@@ -40,7 +40,7 @@ class Contract:
         """Give the frame with the contract's columns in order; stop if one is missing or of another type."""
         for name, value in self.optional.items():
             if name not in frame.columns:
-                frame = frame.withColumn(name, f.expr(value).cast(self.schema[name].dataType))
+                frame = frame.withColumn(name, f.expr(value).cast(_loose(self.schema[name].dataType)))
         found = {column.name: column.dataType for column in frame.schema}
         for column in self.schema:
             if column.name not in found:
@@ -112,7 +112,7 @@ LABELS = t.MapType(t.StringType(), t.StringType())
 def condition(**known: Column) -> Column:
     """Return a condition; what is not given is not required."""
     return f.struct(
-        *(known.get(one.name, f.lit(None)).cast(one.dataType).alias(one.name) for one in CONDITION)
+        *(known.get(one.name, f.lit(None)).cast(_loose(one.dataType)).alias(one.name) for one in CONDITION)
     )
 
 
