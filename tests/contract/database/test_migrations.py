@@ -20,7 +20,7 @@ from ebbtide.state.migration import Schema
 from ebbtide.state.schema import SCHEMA as LEDGER
 from ebbtide.targets.lake.catalog.schema import SCHEMA as CATALOG
 from ebbtide.targets.oci.records.tables import SCHEMA as RECORDS
-from ebbtide.targets.s3.rulebook_tables import SCHEMA as RULES
+from ebbtide.targets.s3.rulebook import SCHEMA as RULES
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "schemas"
 OWNERS = {"ledger": LEDGER, "catalog": CATALOG, "records": RECORDS, "rules": RULES}

@@ -5,16 +5,44 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
-from sqlalchemy import delete, select
+from sqlalchemy import BigInteger, Boolean, Column, Integer, MetaData, String, Table, Text, delete, select
 
 from ebbtide.core.errors import NotFound
 from ebbtide.core.instant import Clock, from_micros, system_clock, to_micros
-from ebbtide.state.database import Database, repeated, upsert
+from ebbtide.state.database import NAME, Database, repeated, upsert
+from ebbtide.state.migration import Revision, Schema
 from ebbtide.targets.s3.names import bucket_url
-from ebbtide.targets.s3.rulebook_tables import SCHEMA, rules
 from ebbtide.targets.s3.rules.configuration import Configuration
 from ebbtide.targets.s3.rules.document import configuration_hash, configuration_text, read_checked
+
+_metadata = MetaData()
+
+_about = Table("bucket_rules_about", _metadata, Column("version", Integer, nullable=False))
+
+_rules = Table(
+    "bucket_rules",
+    _metadata,
+    # Ordered by its bytes on both databases.
+    Column("bucket", NAME, primary_key=True),
+    Column("text", Text, nullable=False),
+    Column("hash", String(64), nullable=False),
+    Column("enabled", Boolean, nullable=False),
+    Column("updated", BigInteger, nullable=False),
+)
+
+SCHEMA = Schema(
+    owner="bucket_rules",
+    name="the table of bucket rules",
+    database="the database of bucket rules",
+    why="without its rules nobody can say what a bucket may lose",
+    setting="ledger.url",
+    metadata=_metadata,
+    about=_about,
+    revisions=(Revision("rules_1", 1, ("bucket_rules",)),),
+    migrations=Path(__file__).parent / "migrations",
+)
 
 
 @dataclass(frozen=True)
@@ -46,13 +74,15 @@ class BucketRules:
             "updated": to_micros(self._clock()),
         }
         with self._database.writing() as connection:
-            upsert(connection, rules, [row], ("bucket",))
+            upsert(connection, _rules, [row], ("bucket",))
 
     def get(self, bucket: str) -> Configuration:
         """Return the bucket's configuration; raise NotFound (S3's 404) if there is none."""
         url = bucket_url(bucket)
         with self._database.reading() as connection:
-            text = connection.execute(select(rules.c.text).where(rules.c.bucket == url)).scalar_one_or_none()
+            text = connection.execute(
+                select(_rules.c.text).where(_rules.c.bucket == url)
+            ).scalar_one_or_none()
         if text is None:
             raise NotFound(
                 f"{url} has no lifecycle configuration (NoSuchLifecycleConfiguration)",
@@ -64,11 +94,11 @@ class BucketRules:
     def delete(self, bucket: str) -> None:
         """Delete the bucket's configuration, if there is one."""
         with self._database.writing() as connection:
-            connection.execute(delete(rules).where(rules.c.bucket == bucket_url(bucket)))
+            connection.execute(delete(_rules).where(_rules.c.bucket == bucket_url(bucket)))
 
     def stored(self) -> list[StoredRules]:
         """List the buckets that have a configuration, without reading the configurations."""
-        c = rules.c
+        c = _rules.c
         query = select(c.bucket, c.hash, c.enabled, c.updated).order_by(c.bucket)
         with self._database.reading() as connection:
             rows = connection.execute(query).all()
@@ -76,7 +106,7 @@ class BucketRules:
 
     def with_enabled_rules(self) -> list[str]:
         """List the buckets with an enabled rule."""
-        query = select(rules.c.bucket).where(rules.c.enabled).order_by(rules.c.bucket)
+        query = select(_rules.c.bucket).where(_rules.c.enabled).order_by(_rules.c.bucket)
         with self._database.reading() as connection:
             return list(connection.execute(query).scalars())
 
