@@ -55,6 +55,8 @@ from ebbtide.targets.repository.rulebook import Rulebook, current_rulebook, pars
 from ebbtide.targets.repository.uncommitted import save_states
 from ebbtide.targets.repository.world import ONLY_WORLD, World, world_of
 
+_SAME_RANGE = ["folder", "range_id"]
+
 
 @dataclass(frozen=True)
 class RepositoryCollector(Collector):
@@ -259,9 +261,6 @@ def fence_holder(plan: Manifest) -> str:
 
 def _stale(what: str) -> StalePlan:
     return StalePlan(what, why="the plan was made for something else", fix="make a new plan")
-
-
-_SAME_RANGE = ["folder", "range_id"]
 
 
 def newly_referenced(spark: SparkSession, world: World, rules: Rulebook, folder: RunFolder) -> DataFrame:

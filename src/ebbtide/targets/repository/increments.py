@@ -36,6 +36,11 @@ from ebbtide.targets.repository.model import RangeInfo
 from ebbtide.targets.repository.range_cache import RangeCache
 from ebbtide.targets.repository.world import World
 
+_MOST_COMPARED = 4
+"""A changed range is compared with this many unchanged ones; more of them would save little more."""
+_ROW = ["key", "address", "created", "size", "doubtful"]
+_COUNTS = pa.schema([(name, pa.int64()) for name in ("ranges", "new", "entries", "affected")])
+
 
 @dataclass(frozen=True)
 class RangeChanges:
@@ -100,12 +105,6 @@ def updated_verdicts(ranges: DataFrame, worlds: Mapping[int, World], seen: Range
     affected = affected_table(ranges.sparkSession, seen.folder)
     among = references(ranges, worlds, among=seen.folder)
     return UpdatedVerdicts(reference_verdicts(among, affected), affected, seen.affected)
-
-
-_MOST_COMPARED = 4
-"""A changed range is compared with this many unchanged ones; more of them would save little more."""
-_ROW = ["key", "address", "created", "size", "doubtful"]
-_COUNTS = pa.schema([(name, pa.int64()) for name in ("ranges", "new", "entries", "affected")])
 
 
 def _compare_ranges(

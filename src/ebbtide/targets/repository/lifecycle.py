@@ -46,6 +46,12 @@ from ebbtide.targets.repository.segments import (
 )
 from ebbtide.targets.repository.world import WORLD_VERDICTS, World
 
+_NEVER_POTENTIAL = datetime.max.replace(tzinfo=UTC)
+_FROM_THE_BEGINNING = datetime.min.replace(tzinfo=UTC)
+MOST_BUFFERED = 2_000_000
+"""How many rows a task buffers before it emits them."""
+_NEVER = f"timestamp_micros({to_micros(NEVER)})"
+
 
 @dataclass(frozen=True, order=True)
 class PolicyRow:
@@ -99,10 +105,6 @@ def current_rules(table: Iterable[PolicyRow], run_id: int, succeeded: Iterable[i
     ]
 
 
-_NEVER_POTENTIAL = datetime.max.replace(tzinfo=UTC)
-_FROM_THE_BEGINNING = datetime.min.replace(tzinfo=UTC)
-
-
 @dataclass(frozen=True)
 class PotentialCommit:
     """A commit that may hold addresses which no earlier run could delete, with the branches that reach it."""
@@ -147,10 +149,6 @@ def _limit_of(branch: str, limits: Mapping[str, datetime]) -> datetime:
 
 def _midnight(day: date | None) -> datetime:
     return _FROM_THE_BEGINNING if day is None else datetime.combine(day, time.min, UTC)
-
-
-MOST_BUFFERED = 2_000_000
-"""How many rows a task buffers before it emits them."""
 
 
 @dataclass(frozen=True)
@@ -252,9 +250,6 @@ class _Keys(Sequence[str]):
 
     def __getitem__(self, index: Any) -> Any:
         return self._array[index].as_py()
-
-
-_NEVER = f"timestamp_micros({to_micros(NEVER)})"
 
 
 def reference_verdicts(

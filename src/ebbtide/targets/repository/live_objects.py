@@ -54,6 +54,12 @@ from ebbtide.targets.repository.world import ONLY_WORLD, World
 _MOST_BUFFERED = 4_000_000
 _BEHIND_ALL = "\U0010ffff"
 _ROWS = pa.schema([("world", pa.int32()), ("hash", pa.int64()), ("within", pa.bool_())])
+MOST_NAMED = 100
+_PAGE = 50_000
+_REAPED = t.StructType([t.StructField("hash", t.LongType())])
+_HASHES = pa.schema([pa.field("hash", pa.int64(), nullable=False)])
+Fate = Callable[[str], str]
+"""Returns what happened to the object of an address, or an empty text."""
 
 
 @dataclass(frozen=True)
@@ -140,9 +146,6 @@ def _distinct(found: Mapping[tuple[int, bool], list[Any]]) -> Iterator[Any]:
         yield from pa.table(columns, schema=_ROWS).to_batches(max_chunksize=65_536)
 
 
-MOST_NAMED = 100
-
-
 def check_references_are_listed(
     found: DataFrame,
     listed: DataFrame,
@@ -158,11 +161,6 @@ def check_references_are_listed(
     # Asked only now: everything that the reaper had deleted before is in its queue, as fenced or gone.
     if missing and (left := _named(without(unmet, reaped()), ranges, world, folder)):
         raise _stop(left)
-
-
-_PAGE = 50_000
-_REAPED = t.StructType([t.StructField("hash", t.LongType())])
-_HASHES = pa.schema([pa.field("hash", pa.int64(), nullable=False)])
 
 
 def reaped_hashes(spark: SparkSession, addresses: Iterator[str], folder: Path) -> DataFrame:
@@ -233,10 +231,6 @@ class LiveCheck:
     missing: tuple[str, ...]
     """The first missing objects, each as 'key referrer: address', and what is known of it."""
     missing_count: int
-
-
-Fate = Callable[[str], str]
-"""Returns what happened to the object of an address, or an empty text."""
 
 
 def check_live(

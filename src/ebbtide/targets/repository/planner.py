@@ -54,6 +54,9 @@ from ebbtide.targets.repository.uncommitted import (
 )
 from ebbtide.targets.repository.world import ONLY_WORLD, World, world_of
 
+_UNITED = ("names",)
+_LARGEST = ("size", "created")
+
 
 @dataclass(frozen=True)
 class Planner:
@@ -216,10 +219,6 @@ def _described(snapshot: Snapshot, seen: RangeChanges) -> dict[str, Any]:
         "ranges": seen.ranges,
         "ranges_decoded": seen.new,
     }
-
-
-_UNITED = ("names",)
-_LARGEST = ("size", "created")
 
 
 def together(parts: Sequence[DataFrame], contract: Contract = VERDICTS) -> DataFrame:

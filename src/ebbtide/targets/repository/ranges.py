@@ -47,6 +47,7 @@ _ROWS = pa.schema(
     ]
 )
 _LISTED = ["range_id", "min_key", "max_key", "count"]
+_SIDE_BY_SIDE = 16
 
 
 def written_ranges(spark: SparkSession, worlds: Mapping[int, World], folder: Path) -> DataFrame:
@@ -229,9 +230,6 @@ def _rows(
         for field in _ROWS
     ]
     return pa.table(columns, schema=_ROWS).combine_chunks().to_batches()
-
-
-_SIDE_BY_SIDE = 16
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,27 @@ from ebbtide.core.instant import MICROSECONDS_A_DAY, NEVER, to_micros
 from ebbtide.targets.repository.policy import ReferrerKind, class_days
 from ebbtide.targets.repository.referrers import Referrer
 
+NEVER_MICROS = to_micros(NEVER)
+_MAX_DAYS = NEVER_MICROS // MICROSECONDS_A_DAY
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+_ROWS = pa.schema(
+    [
+        ("world", pa.int32()),
+        ("hash", pa.int64()),
+        ("address", pa.string()),
+        ("key", pa.string()),
+        ("created", _TIMESTAMP),
+        ("size", pa.int64()),
+        ("touched", pa.bool_()),
+        ("lapse", _TIMESTAMP),
+        ("rules", pa.list_(pa.string())),
+        ("holder", pa.string()),
+        ("why", pa.string()),
+    ]
+)
+_BATCH = 65_536
+_Known = TypeVar("_Known", bound=Hashable)
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -106,27 +127,6 @@ def holder_text(referrer: Referrer) -> str:
         ReferrerKind.DANGLING: "in dangling commit",
     }
     return f"{words[referrer.kind]} {referrer.name}"
-
-
-NEVER_MICROS = to_micros(NEVER)
-_MAX_DAYS = NEVER_MICROS // MICROSECONDS_A_DAY
-_TIMESTAMP = pa.timestamp("us", tz="UTC")
-_ROWS = pa.schema(
-    [
-        ("world", pa.int32()),
-        ("hash", pa.int64()),
-        ("address", pa.string()),
-        ("key", pa.string()),
-        ("created", _TIMESTAMP),
-        ("size", pa.int64()),
-        ("touched", pa.bool_()),
-        ("lapse", _TIMESTAMP),
-        ("rules", pa.list_(pa.string())),
-        ("holder", pa.string()),
-        ("why", pa.string()),
-    ]
-)
-_BATCH = 65_536
 
 
 @dataclass(frozen=True)
@@ -212,9 +212,6 @@ class ReferenceBuffer:
             "why": pa.array([c.why for c in self._treatments], pa.string()).take(codes),
         }
         return pa.RecordBatch.from_arrays([columns[name] for name in _ROWS.names], schema=_ROWS)
-
-
-_Known = TypeVar("_Known", bound=Hashable)
 
 
 def _number(known: dict[_Known, int], value: _Known) -> int:

@@ -26,6 +26,7 @@ from ebbtide.targets.repository.rulebook import SweepRules
 
 SIDE_BY_SIDE = 16
 """How many branches are looked at in parallel: a store answers many small requests as fast as one."""
+FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -147,9 +148,6 @@ def _with_foreign(swept: Survey, store: Store, layout: Layout, inner: Sequence[s
     ]
     branches = [sweep.path for sweep in swept.sweeps]
     return Survey(swept.sweeps, (*folders, *inner), (*levels, *branches), everything=True)
-
-
-FORMAT = 1
 
 
 @dataclass(frozen=True)

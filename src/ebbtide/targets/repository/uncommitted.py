@@ -72,6 +72,18 @@ from ebbtide.targets.repository.sweeps import (
 from ebbtide.targets.repository.world import ONLY_WORLD, WORLD_VERDICTS, World
 
 _UPLOADS = pa.schema([("address", pa.string()), ("expires", pa.timestamp("us", tz="UTC"))])
+_PREFIX = "prefix string"
+_STAGED = "range_id string, min_key string, max_key string, count long, path string"
+_LISTED = pa.schema(
+    [
+        ("hash", pa.int64()),
+        ("address", pa.string()),
+        ("size", pa.int64()),
+        ("last_modified", pa.timestamp("us", tz="UTC")),
+    ]
+)
+_MICROSECOND = timedelta(microseconds=1)
+STATES = "states.json"
 
 
 @dataclass(frozen=True)
@@ -133,9 +145,6 @@ def check_history(repository: VersionedRepository, listed: Listed, snapshot: Sna
             )
 
 
-_PREFIX = "prefix string"
-
-
 def swept_prefixes(spark: SparkSession, found: Survey) -> DataFrame:
     """Return every partition that a survey names, and the other folders that may hold live objects."""
     prefixes = [sweep.path + name + "/" for sweep in found.sweeps for name in sweep.partitions]
@@ -168,9 +177,6 @@ class _LevelLister:
             for prefix in batch.column("prefix").to_pylist():
                 names = [prefix + name for name in store.children(prefix) if not name.endswith("/")]
                 yield pa.RecordBatch.from_pydict({"hash": pa.array(hash_addresses(names))})
-
-
-_STAGED = "range_id string, min_key string, max_key string, count long, path string"
 
 
 def clean_run(listed: DataFrame, referenced: DataFrame) -> DataFrame:
@@ -256,16 +262,6 @@ class _Stat:
                 yield pa.RecordBatch.from_pylist(found, schema=_LISTED)
 
 
-_LISTED = pa.schema(
-    [
-        ("hash", pa.int64()),
-        ("address", pa.string()),
-        ("size", pa.int64()),
-        ("last_modified", pa.timestamp("us", tz="UTC")),
-    ]
-)
-
-
 def _describe(store: Store, row: dict[str, Any]) -> bool:
     """Add size and time of its object to a row; return False if there is none."""
     try:
@@ -274,9 +270,6 @@ def _describe(store: Store, row: dict[str, Any]) -> bool:
         return False
     row.update(size=info.size, last_modified=info.last_modified)
     return True
-
-
-_MICROSECOND = timedelta(microseconds=1)
 
 
 def garbage_verdicts(
@@ -309,9 +302,6 @@ def garbage_verdicts(
             f.lit(str(CollectorName.UNCOMMITTED)).alias("collector"),
         )
     )
-
-
-STATES = "states.json"
 
 
 @dataclass(frozen=True)
