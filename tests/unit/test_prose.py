@@ -19,6 +19,8 @@ PLACES = (
     "src/ebbtide/report/*.py",
     "src/ebbtide/storage/*.py",
     "src/ebbtide/targets/*.py",
+    "src/ebbtide/targets/lake/*.py",
+    "src/ebbtide/targets/repository/*.py",
 )
 ODD = {
     r"\bTell whether\b": "Return True if",

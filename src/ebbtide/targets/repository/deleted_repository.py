@@ -207,7 +207,7 @@ def _stale(what: str) -> StalePlan:
 def deleted_verdicts(
     listed: DataFrame, gone: DeletedRepository, layout: Layout, own_places: Sequence[str], grace: timedelta
 ) -> DataFrame:
-    """Hold the repository's own objects until the grace period is over, and all others for ever."""
+    """Hold the repository's own objects until the grace period is over, and all others forever."""
     own, never = is_own(own_places), f.lit(to_micros(NEVER))
     written, deleted = f.unix_micros("last_modified"), f.lit(to_micros(gone.deleted))
     ripe = f.least(f.greatest(written, deleted) + f.lit(grace // _MICROSECOND), never)

@@ -9,8 +9,8 @@ The planner of a repository: one read of its metadata, and the verdicts of each 
 5. `together`                       what any of them lets go may be deleted
 
 Each collector decides alone, and the deadline of an address is the earliest of theirs. It is not "every
-reference has lapsed by the rules of some collector": that an old commit may be forgotten is no reason to
-forget what a lifecycle rule still keeps, nor the other way round.
+reference has lapsed by the rules of some collector": a lifecycle rule may still keep what an old commit no
+longer keeps, and the other way round.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class LakeRule:
     enabled: bool = True
     branch_days: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     tag_days: int | None = None
-    """By default a tag keeps what it reaches for ever; this lets a tag's references lapse too."""
+    """By default a tag keeps what it reaches forever; this lets a tag's references lapse too."""
     recycle_days: int | None = None
     """For how many days items stay in the recycle bin; None leaves that to other settings."""
 
@@ -159,7 +159,7 @@ _Days = WholeNumber(
 )
 _RecycleDays = WholeNumber(
     "days",
-    "nobody could miss an object and restore it in less than a day",
+    "less than a day is too short to miss an object and restore it",
     "use 1 or more; leave recycle out to delete at once",
 )
 

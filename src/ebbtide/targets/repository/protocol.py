@@ -41,7 +41,7 @@ class RangeDecoder(Protocol):
         Return the entries of a range, sorted by key: key, address, created, size.
 
         `created` is a UTC timestamp in microseconds and `size` an int64. `key` and `address` are strings, or
-        binary. A key that is not UTF-8 keeps its object for ever; an address that is not stops the run.
+        binary. A key that is not UTF-8 keeps its object forever; an address that is not stops the run.
         """
 
 

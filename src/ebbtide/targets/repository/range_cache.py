@@ -97,7 +97,7 @@ def _as_text(info: RangeInfo, table: Any) -> tuple[Any, Any]:
     """
     Turn binary keys and addresses into text, and mark the rows whose key is not UTF-8.
 
-    Escapes change the order of keys, so such a table is sorted again. Marked rows keep their object for ever,
+    Escapes change the order of keys, so such a table is sorted again. Marked rows keep their object forever,
     because prefixes of rules cannot be compared with their keys. An address must be text: if it could not be
     compared with a listing, its object would look unreferenced.
     """

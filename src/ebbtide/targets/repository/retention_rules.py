@@ -37,7 +37,7 @@ class RetentionRules:
     """A tagged commit is kept as long as the tag exists; if this is off, a tag keeps nothing."""
 
     def days_for(self, branch: str) -> int | None:
-        """Return the days of a branch; None keeps its commits for ever."""
+        """Return the days of a branch; None keeps its commits forever."""
         return self.branch_days.get(branch, self.default_days)
 
 
@@ -56,7 +56,7 @@ class _RetentionFields(Document):
         if self.default_days is None and not self.branch_days:
             raise refusal(
                 "neither default_days nor branch_days is given",
-                why="it would keep every commit for ever",
+                why="it would keep every commit forever",
                 fix='give it "default_days"',
             )
         return self

@@ -66,7 +66,7 @@ class Lifetime:
     touched: bool
     """A rule matches at least one of the references."""
     days: int | None
-    """How long the longest-lived reference lives; None keeps for ever."""
+    """How long the longest-lived reference lives; None keeps forever."""
     holder: Referrer
     """The referrer of the reference that lives longest."""
     rules: tuple[int, ...]
