@@ -25,7 +25,7 @@ from pyspark.sql import functions as f
 from bench.bucket_inventory import BUCKET, NOW, make_rules, write_report
 from bench.peak import PeakMemory
 from ebbtide.engine.spark.session import SparkOptions, spark_session
-from ebbtide.targets.s3.evaluation.places import Setting
+from ebbtide.targets.s3.evaluation.key_intervals import BucketSetting
 from ebbtide.targets.s3.evaluation.verdicts import evaluate
 from ebbtide.targets.s3.inventory.report import read_report
 from ebbtide.targets.s3.rules.configuration import Configuration, Rule
@@ -41,7 +41,7 @@ COLUMNS = ["key", "version_id", "action", "goal", "rule_id", "due"]
 def with_spark(spark: SparkSession, report: Path, rules: Configuration, target: Path, scratch: Path) -> None:
     """Judge as Ebbtide does."""
     versions = read_report(spark, str(report), BUCKET, rules, scratch).versions
-    verdicts = evaluate(versions.withColumn("world", f.lit(0)), [Setting(rules, NOW)])
+    verdicts = evaluate(versions.withColumn("world", f.lit(0)), [BucketSetting(rules, NOW)])
     due = verdicts.where(f.col("action") != "none").select(*COLUMNS)
     due.write.option("parquet.enable.dictionary", "false").parquet(target.as_uri())
 

@@ -27,7 +27,7 @@ from pyspark.sql import functions as f
 from tests.services.seaweed import S3Server, seaweed
 
 from ebbtide.core.instant import system_clock
-from ebbtide.engine.actor import DeleteOptions, delete_rows
+from ebbtide.engine.actor import DeleteOptions, act_on_rows
 from ebbtide.engine.spark.session import SparkOptions, spark_session
 from ebbtide.engine.tables.contracts import CONDITION
 from ebbtide.storage.s3_bucket import VersionedBucket
@@ -105,7 +105,7 @@ def deleter_run(spark: SparkSession, server: S3Server, rows: list[dict[str, Any]
     make = partial(BucketDeleter, StoreSpec(f"s3://{BUCKET}", server.options), versioning=Versioning.ENABLED)
     options = DeleteOptions(rate_per_prefix=1e9)
     began = time.monotonic()
-    done = delete_rows(planned, make, options, 0, system_clock(), resumed=False, in_order=True)
+    done = act_on_rows(planned, make, options, 0, system_clock(), resumed=False, in_order=True)
     done.write.parquet(str(place))
     seconds = time.monotonic() - began
     outcomes = {

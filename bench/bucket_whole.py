@@ -27,8 +27,8 @@ from ebbtide.engine.plan import PlanOptions
 from ebbtide.engine.spark.session import SparkOptions, spark_session
 from ebbtide.state.runs import Ledger
 from ebbtide.storage.store import StoreSpec
-from ebbtide.targets.s3.demonstration import check_bucket, list_versions
-from ebbtide.targets.s3.embedded import seaweed
+from ebbtide.targets.s3.context import BucketContext, Source
+from ebbtide.targets.s3.demo import check_bucket, list_versions
 from ebbtide.targets.s3.rulebook import BucketRules
 from ebbtide.targets.s3.rules.configuration import (
     Configuration,
@@ -37,8 +37,7 @@ from ebbtide.targets.s3.rules.configuration import (
     NoncurrentExpiration,
     Rule,
 )
-from ebbtide.targets.s3.shop import BucketShop
-from ebbtide.targets.s3.sources import Source
+from ebbtide.targets.s3.seaweedfs import seaweed
 
 BUCKET = "whole"
 LATER = timedelta(days=10)
@@ -91,7 +90,7 @@ def main() -> None:
         took("boto3_list")
         rules = BucketRules(f"sqlite:///{root}/rules.db")
         rules.put(BUCKET, RULES)
-        shop = BucketShop(
+        shop = BucketContext(
             StoreSpec(f"s3://{BUCKET}", server.options),
             rules,
             Ledger(f"sqlite:///{root}/ledger.db"),
@@ -101,7 +100,9 @@ def main() -> None:
         with spark_session(SparkOptions(master="local[2]"), cache=root) as spark:
             took("start")
             now = shop.clock()
-            manifest = plan_bucket(spark, shop, shop.sourced(Source.STORED), now=now, options=PlanOptions())
+            manifest = plan_bucket(
+                spark, shop, shop.effective_rules(Source.STORED), now=now, options=PlanOptions()
+            )
             took("plan")
             applied = apply_bucket(spark, shop, manifest, options=ApplyOptions(override_breaker=True))
             took("apply")

@@ -74,16 +74,16 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "explain forgets newer noncurrent versions",
         "targets/s3/oracle.py",
-        "return place.newer is None or place.newer >= newer",
+        "return position.newer is None or position.newer >= newer",
         "return True",
         ("tests/unit/bucket/test_semantics.py",),
     ),
     (
         "explain does not say what newer noncurrent versions keep",
-        "targets/s3/untouched.py",
-        "elif place.newer is not None and place.newer < max(asked):",
+        "targets/s3/explanation.py",
+        "elif position.newer is not None and position.newer < max(asked):",
         "elif False:",
-        ("tests/unit/bucket/test_untouched.py",),
+        ("tests/unit/bucket/test_kept_items.py",),
     ),
     (
         "explain forgets what a registry cannot delete",

@@ -133,7 +133,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "rules reach into the bin of a bucket",
-        "targets/s3/planning.py",
+        "targets/s3/planner.py",
         "return (BIN_ROOT, *(prefix for prefix in found if prefix != BIN_ROOT))",
         "return found",
         BUCKET,

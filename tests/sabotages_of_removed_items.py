@@ -8,7 +8,7 @@ RESTORES = ("tests/unit/engine/test_restoring.py",)
 RULES = ("tests/unit/bucket/test_semantics.py",)
 ON_SPARK = ("tests/integration/test_removed_items.py",)
 
-FREED = ("tests/unit/bucket/test_freed.py",)
+FREED = ("tests/unit/bucket/test_freed_bytes.py",)
 
 SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
@@ -81,7 +81,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a plan counts what a delete marker hides as freed",
-        "targets/s3/freed.py",
+        "targets/s3/model.py",
         "    if versioning is Versioning.DISABLED:\n",
         "    if True:\n",
         FREED,

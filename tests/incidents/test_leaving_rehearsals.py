@@ -12,7 +12,7 @@ from ebbtide.storage.network import LOCAL_ONLY, check_answers, quick_first_conta
 from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.oci.client.names import digest_of
 from ebbtide.targets.oci.client.registry import RegistrySpec, open_registry
-from ebbtide.targets.s3.embedded import reserved_ports
+from ebbtide.targets.s3.seaweedfs import reserved_ports
 
 FAR = "http://192.0.2.1"
 LOCAL = {LOCAL_ONLY: "yes"}

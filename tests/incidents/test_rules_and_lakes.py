@@ -19,13 +19,12 @@ from ebbtide.state.runs import Ledger
 from ebbtide.storage.s3_bucket import open_bucket
 from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.lake.catalog.catalog import Catalog
-from ebbtide.targets.s3.explaining import explain_key
+from ebbtide.targets.s3.context import BucketContext, Source, planned_rules
+from ebbtide.targets.s3.explanation import explain_key
 from ebbtide.targets.s3.model import Action, Hold, Protected
-from ebbtide.targets.s3.protected import known_lakes, reaching_rules, together
+from ebbtide.targets.s3.nested import known_lakes, merge_protected, reach_warnings
 from ebbtide.targets.s3.rulebook import BucketRules
 from ebbtide.targets.s3.rules.document import read_configuration
-from ebbtide.targets.s3.shop import BucketShop
-from ebbtide.targets.s3.sources import Source, planned_rules
 
 LATER = timedelta(days=10)
 
@@ -42,13 +41,13 @@ def expiring(*prefixes: str):
     )
 
 
-def shop_of(tmp_path, server: S3Server, bucket: str, *prefixes: str, **lakes: str) -> BucketShop:
+def shop_of(tmp_path, server: S3Server, bucket: str, *prefixes: str, **lakes: str) -> BucketContext:
     """Give what a job on a bucket works with, ten days from now."""
     rules = BucketRules(f"sqlite:///{tmp_path}/rules.db")
     rules.put(bucket, expiring(*prefixes))
     spec = StoreSpec(f"s3://{bucket}", server.options)
     ledger = Ledger(f"sqlite:///{tmp_path}/ledger.db")
-    return BucketShop(spec, rules, ledger, tmp_path / "state", lambda: system_clock() + LATER, lakes=lakes)
+    return BucketContext(spec, rules, ledger, tmp_path / "state", lambda: system_clock() + LATER, lakes=lakes)
 
 
 @pytest.fixture
@@ -70,7 +69,7 @@ def lakes(tmp_path, s3_server, bucket):
 def test_rules_do_not_reach_into_lakes(spark, tmp_path, s3_server, lakes):
     """All that lies in a lake of any catalog is held and says whose it is; all else expires."""
     shop = shop_of(tmp_path, s3_server, lakes, "")
-    sourced = shop.sourced(Source.STORED)
+    sourced = shop.effective_rules(Source.STORED)
     made = plan_bucket(spark, shop, sourced, now=shop.clock(), options=PlanOptions())
     folder = run_folder(tmp_path / "state", made.run_id)
     due = {row["address"] for row in stream_decisions(folder, Decision.DUE)}
@@ -90,7 +89,7 @@ def test_rules_do_not_reach_into_lakes(spark, tmp_path, s3_server, lakes):
 def test_a_rule_inside_a_lake_finds_the_marker_above(tmp_path, s3_server, lakes):
     """A rule whose prefix lies in a lake is not listed with its marker, so the marker is looked for."""
     shop = shop_of(tmp_path, s3_server, lakes, "deep/two/repos/", "deep/plain")
-    sourced = shop.sourced(Source.STORED)
+    sourced = shop.effective_rules(Source.STORED)
 
     assert (Protected("deep/two/", "lake 'lake1' in deep/two/"),) == sourced.protected
     assert sourced == planned_rules(sourced.policy)
@@ -101,23 +100,25 @@ def test_the_catalog_knows_lakes_that_have_no_marker(tmp_path, s3_server, bucket
     shop = shop_of(tmp_path, s3_server, bucket, "", old=f"s3://{bucket}/old", other="s3://elsewhere/x")
     without = shop_of(tmp_path, s3_server, bucket, "")
 
-    assert (Protected("old/", "lake 'old' in old/"),) == shop.sourced(Source.STORED).protected
-    assert shop.sourced(Source.STORED).policy_hash != without.sourced(Source.STORED).policy_hash
+    assert (Protected("old/", "lake 'old' in old/"),) == shop.effective_rules(Source.STORED).protected
+    assert (
+        shop.effective_rules(Source.STORED).policy_hash != without.effective_rules(Source.STORED).policy_hash
+    )
 
 
 def test_what_is_found_twice_is_named_once():
     """A prefix that the catalog knows and a marker shows is one, named as the catalog does."""
     first, second = Protected("a/", "by the catalog"), Protected("a/", "by its marker")
 
-    assert (first, Protected("b/", "x")) == together([first], [Protected("b/", "x"), second])
+    assert (first, Protected("b/", "x")) == merge_protected([first], [Protected("b/", "x"), second])
 
 
 def test_warnings_name_lakes_and_the_bin():
     """Every enabled rule that reaches into a lake or the bin is named, and no other."""
     rules = expiring("", "lakes/sales/raw/", "logs/", "ebbtide-recycle/x")
     lakes = known_lakes(StoreSpec("s3://b"), {"sales": "s3://b/lakes/sales", "far": "s3://c/x"})
-    found = reaching_rules(rules, lakes, has_bin=False)
-    with_bin = reaching_rules(rules, (), has_bin=True)
+    found = reach_warnings(rules, lakes, has_bin=False)
+    with_bin = reach_warnings(rules, (), has_bin=True)
 
     assert [
         "rule 'r' reaches into lake 'sales' in lakes/sales/: what lies there is held",

@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from ebbtide.targets.s3.embedded import seaweed
+from ebbtide.targets.s3.seaweedfs import seaweed
 
 
 def main(folder: Path, bucket: str) -> None:

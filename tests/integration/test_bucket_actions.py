@@ -16,9 +16,9 @@ from tests.services.seaweed import S3Server, fresh_bucket
 
 from ebbtide.engine.actor import DeleteOptions
 from ebbtide.storage.store import StoreSpec
-from ebbtide.targets.s3.actions.judging import OVERTAKEN, PROMOTED, RETIMED, REWRITTEN
-from ebbtide.targets.s3.embedded import reserved_ports
+from ebbtide.targets.s3.actions.recheck import OVERTAKEN, PROMOTED, RETIMED, REWRITTEN
 from ebbtide.targets.s3.model import Action, Versioning
+from ebbtide.targets.s3.seaweedfs import reserved_ports
 
 DELETED = ("deleted", "")
 HIDDEN = ("hidden", "")
@@ -135,7 +135,7 @@ def test_a_delete_marker_that_stays_is_not_said_to_be_deleted(suspended: Planned
     suspended.client.delete_object(Bucket=suspended.name, Key="key")
     rows = [one.row(Action.REMOVE_DELETE_MARKER) for one in suspended.listed("key")]
 
-    assert [("failed", "NotDeleted: the store says that it is deleted and lists it still")] == suspended.do(
+    assert [("failed", "NotDeleted: the store reports it as deleted and still lists it")] == suspended.do(
         rows
     )
 
@@ -247,7 +247,7 @@ def test_a_delete_marker_that_is_not_alone_stays(versioned: PlannedBucket) -> No
     versioned.put("above", "1")
 
     assert [
-        ("changed", "its key has other versions, which would come to light without it"),
+        ("changed", "its key has other versions, which would become visible without it"),
         ("changed", OVERTAKEN),
     ] == versioned.do(rows)
     assert 4 == len(versioned.everything())
@@ -259,7 +259,7 @@ def test_versions_that_became_too_few_stay(versioned: PlannedBucket) -> None:
     rows = [found[3].row(Action.DELETE_VERSION, newer=2)]
     versioned.client.delete_object(Bucket=versioned.name, Key="key", VersionId=found[1].version)
 
-    assert [("changed", "only 1 newer noncurrent versions are there, and 2 must be")] == versioned.do(rows)
+    assert [("changed", "it has 1 newer noncurrent versions, and 2 are required")] == versioned.do(rows)
     assert [DELETED] == versioned.do([found[3].row(Action.DELETE_VERSION, newer=1)])
 
 

@@ -14,13 +14,13 @@ from tests.services.seaweed import S3Server, fresh_bucket
 
 from ebbtide.core.errors import MetadataError, NotFound, StoreError
 from ebbtide.storage.store import StoreSpec
-from ebbtide.targets.s3.inventory.listing import Limits, list_bucket
+from ebbtide.targets.s3.inventory.listing import ListingLimits, list_bucket
 from ebbtide.targets.s3.rules.configuration import Configuration, Expiration, Filter, Rule
 
 pytestmark = pytest.mark.spark
 
 DAYS = Expiration(days=1)
-SMALL = Limits(pages=2, rows_a_page=4, ranges_a_core=2)
+SMALL = ListingLimits(pages=2, rows_a_page=4, ranges_a_core=2)
 """So that few versions are many pages, and long ranges are handed back."""
 FAR = datetime(2099, 1, 1, tzinfo=UTC)
 ODD = ["a b", "a.b", "a/b", "a+b", "é/日本", "a%2Fb"]
@@ -200,7 +200,7 @@ def test_an_interrupted_listing_goes_on(spark, s3_server, filled, proxy, tmp_pat
         return access_denied(request, forward)
 
     spec = spec_of(s3_server, filled, endpoint=proxy.endpoint)
-    limits = Limits(ranges_a_core=1)
+    limits = ListingLimits(ranges_a_core=1)
     proxy.inject(is_listing_itself("flat/"), refuse_late)
     with pytest.raises(StoreError, match="AccessDenied"):
         list_bucket(spark, spec, about("deep/", "flat/"), tmp_path, limits=limits)

@@ -18,10 +18,9 @@ from ebbtide.engine.plan import PlanOptions
 from ebbtide.engine.reading import stream_decisions
 from ebbtide.state.runs import Ledger, RunState
 from ebbtide.storage.store import StoreSpec
+from ebbtide.targets.s3.context import BucketContext, Source
 from ebbtide.targets.s3.rulebook import BucketRules
 from ebbtide.targets.s3.rules.document import read_configuration
-from ebbtide.targets.s3.shop import BucketShop
-from ebbtide.targets.s3.sources import Source
 
 pytestmark = pytest.mark.spark
 
@@ -56,11 +55,11 @@ class Scene:
         ledger = Ledger(f"sqlite:///{folder}/ledger.db")
         self.spec = StoreSpec(f"s3://{bucket}", server.options)
         # All that the server writes is of now; to judge it as old the clock of the run is put forward.
-        self.shop = BucketShop(self.spec, rules, ledger, folder / "state", lambda: system_clock() + LATER)
+        self.shop = BucketContext(self.spec, rules, ledger, folder / "state", lambda: system_clock() + LATER)
 
     def plan(self, **how):
         """Plan by the stored rules."""
-        sourced = self.shop.sourced(Source.STORED)
+        sourced = self.shop.effective_rules(Source.STORED)
         return plan_bucket(
             self.spark, self.shop, sourced, now=self.shop.clock(), options=PlanOptions(), **how
         )
@@ -153,7 +152,7 @@ def test_other_rules_or_another_versioning_make_a_plan_stale(scene):
 
 def test_a_bucket_that_cannot_be_read_stops_the_plan(scene, monkeypatch):
     """Wrong credentials and a bucket that is not there are errors, never an empty plan."""
-    gone = BucketShop(
+    gone = BucketContext(
         StoreSpec("s3://not-there", scene.spec.options),
         scene.shop.rules,
         scene.shop.ledger,
@@ -161,13 +160,13 @@ def test_a_bucket_that_cannot_be_read_stops_the_plan(scene, monkeypatch):
         scene.shop.clock,
     )
     with pytest.raises(BadInput, match="not-there"):
-        gone.sourced(Source.BUCKET)
+        gone.effective_rules(Source.BUCKET)
     with monkeypatch.context() as patch:
         patch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
         patch.setattr(boto3, "DEFAULT_SESSION", None)
         patch.setattr("ebbtide.storage.s3_bucket._opened", {})
         with pytest.raises(EbbtideError, match="credentials"):
-            scene.shop.sourced(Source.STORED)
+            scene.shop.effective_rules(Source.STORED)
 
     assert [] == scene.shop.ledger.runs()
 
@@ -187,7 +186,7 @@ def test_a_plan_warns_of_null_versions_that_its_markers_replace(scene):
     after = {row[1:] for row in scene.everything() if row[0] == "logs/null"}
 
     assert ("null", False, False) in before
-    assert manifest.warnings[0].startswith("1 null version goes with the expiration")
+    assert manifest.warnings[0].startswith("1 null version will be destroyed")
     assert "null" not in {version for _, version, _ in scene.due(manifest)}
     assert ("null", True, True) in after
     assert 2 == len(after)

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import functions as f
 
 from ebbtide.engine.tables.contracts import VERSIONS
-from ebbtide.targets.s3.evaluation.places import Setting
+from ebbtide.targets.s3.evaluation.key_intervals import BucketSetting
 from ebbtide.targets.s3.evaluation.verdicts import evaluate
 from ebbtide.targets.s3.model import Action, Hold, Versioning
 from ebbtide.targets.s3.rules.configuration import Configuration, Filter, NoncurrentExpiration, Rule
@@ -46,7 +46,7 @@ def test_two_versions_of_one_moment(spark, listed, expected):
     ]
     versions = spark.createDataFrame(rows, VERSIONS.schema).withColumn("world", f.lit(0))
     rule = Rule("r", True, Filter(""), noncurrent_expiration=NoncurrentExpiration(days=1, newer=1))
-    setting = Setting(Configuration((rule,)), MOMENT + 9 * DAY, Versioning.ENABLED)
+    setting = BucketSetting(Configuration((rule,)), MOMENT + 9 * DAY, Versioning.ENABLED)
     found = {row.version_id: (row.action, row.held_by) for row in evaluate(versions, [setting]).collect()}
 
     assert expected == [found[name] for name in WRITTEN]

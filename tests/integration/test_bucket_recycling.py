@@ -21,11 +21,10 @@ from ebbtide.state.runs import Ledger
 from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.s3.bin import BucketBin, bucket_bin
 from ebbtide.targets.s3.bin_place import BIN_ROOT
+from ebbtide.targets.s3.context import BucketContext, Source
 from ebbtide.targets.s3.model import Hold, Versioning
 from ebbtide.targets.s3.rulebook import BucketRules
 from ebbtide.targets.s3.rules.document import read_configuration
-from ebbtide.targets.s3.shop import BucketShop
-from ebbtide.targets.s3.sources import Source
 
 pytestmark = pytest.mark.spark
 
@@ -59,14 +58,14 @@ class Scene:
         self.ledger = Ledger(f"sqlite:///{folder}/ledger.db")
         self.spec = StoreSpec(f"s3://{bucket}", server.options)
         # All that the server writes is of now; to judge it as old the clock of the run is put forward.
-        self.shop = BucketShop(
+        self.shop = BucketContext(
             self.spec, rules, self.ledger, folder / "state", lambda: system_clock() + self.later
         )
         self.store = open_store(self.spec)
 
     def plan(self):
         """Plan by the stored rules."""
-        sourced = self.shop.sourced(Source.STORED)
+        sourced = self.shop.effective_rules(Source.STORED)
         return plan_bucket(self.spark, self.shop, sourced, now=self.shop.clock(), options=PlanOptions())
 
     def apply(self, manifest, **how):

@@ -249,7 +249,7 @@ def test_rules_with_tags_need_tags(spark, tmp_path):
 
 def test_a_report_of_another_bucket_is_refused(spark, tmp_path):
     """Rules of one bucket are not judged by what another holds."""
-    with pytest.raises(BadInput, match="about the bucket 'b'"):
+    with pytest.raises(BadInput, match="of the bucket 'b'"):
         read_report(spark, str(write_report(tmp_path, "CSV", table_of())), "c", EVERYTHING, tmp_path)
 
 

@@ -12,8 +12,7 @@ from tests.services.seaweed import S3Server, fresh_bucket
 
 from ebbtide.storage.s3_bucket import VersionedBucket
 from ebbtide.storage.store import StoreSpec
-from ebbtide.targets.s3.actions.connection import connection_of
-from ebbtide.targets.s3.actions.looking import Looker, groups_of, just_before
+from ebbtide.targets.s3.actions.recheck import VersionLister, groups_of, just_before
 from ebbtide.targets.s3.model import Versioning
 
 KEYS = [f"{folder}/{number:02d}" for folder in ("a", "b/c") for number in range(30)]
@@ -46,9 +45,9 @@ def look(
     """Look at keys in small pages, and say how many requests it took."""
     proxy.clear()
     options = {**store.spec.options, "endpoint": proxy.endpoint, "ordered": ordered}
-    connection = connection_of(VersionedBucket(StoreSpec(store.spec.url, options)))
+    connection = VersionedBucket(StoreSpec(store.spec.url, options))
     with ThreadPoolExecutor(4) as threads:
-        seen = Looker(connection, threads, page=PAGE).look([keys], dict.fromkeys(keys, EACH - 1))
+        seen = VersionLister(connection, threads, page=PAGE).look([keys], dict.fromkeys(keys, EACH - 1))
     if seen.failed:
         raise AssertionError(seen.failed)
     found = {key: [row.version_id for row in rows] for key, rows in seen.versions.items()}

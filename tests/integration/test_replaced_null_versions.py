@@ -9,14 +9,13 @@ import pytest
 
 from ebbtide.engine.tables.contracts import VERSIONS
 from ebbtide.storage.store import StoreSpec
-from ebbtide.targets.s3.explaining import Explained, with_replaced_null
+from ebbtide.targets.s3.context import EffectiveRules, Source
+from ebbtide.targets.s3.evaluation.verdicts import REPLACES
+from ebbtide.targets.s3.explanation import ItemExplanation, with_replaced_null
 from ebbtide.targets.s3.model import Action, Hold, Version, Versioning
 from ebbtide.targets.s3.oracle import evaluate
-from ebbtide.targets.s3.planning import BucketPlanner
-from ebbtide.targets.s3.replaced import REPLACES
+from ebbtide.targets.s3.planner import BucketPlanner, bucket_verdicts
 from ebbtide.targets.s3.rules.document import read_configuration
-from ebbtide.targets.s3.sources import Source, Sourced
-from ebbtide.targets.s3.standings import bucket_verdicts
 
 pytestmark = pytest.mark.spark
 
@@ -65,7 +64,7 @@ def verdicts(spark, versioning):
         for key in CASES
         for position, one in enumerate(versions_of(key))
     ]
-    sourced = Sourced(RULES, Source.FILE, versioning)
+    sourced = EffectiveRules(RULES, Source.FILE, versioning)
     planner = BucketPlanner(spark, StoreSpec("s3://b"), sourced, NOW)
     return planner.verdicts(spark.createDataFrame(rows, VERSIONS.schema))
 
@@ -82,7 +81,7 @@ def test_a_plan_shows_what_its_markers_replace(spark):
     assert {key: "none" if case[2] else "expire" for key, case in CASES.items()} == {
         key: row.action for key, row in rows.items()
     }
-    assert "object lock retention until 2025-01-02T00:00:00Z" == held.held_by
+    assert "object lock retention until 2025-01-02T00:00:00Z" == held.holder
 
 
 def test_where_versions_are_kept_nothing_is_replaced(spark):
@@ -97,7 +96,7 @@ def test_explain_says_the_same(key):
     """What a plan says of a key explain says of it, too, with the reason."""
     items = versions_of(key)
     judged = evaluate(RULES, items, NOW, Versioning.SUSPENDED)
-    found = with_replaced_null([Explained(*pair) for pair in zip(items, judged, strict=True)], NOW)
+    found = with_replaced_null([ItemExplanation(*pair) for pair in zip(items, judged, strict=True)], NOW)
     _, replaces, hold = CASES[key]
 
     assert (Action.NONE if hold else Action.EXPIRE, hold) == (

@@ -27,8 +27,8 @@ from ebbtide.storage.s3_copy import Sizes
 from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.model import Versioning
 from ebbtide.targets.s3.transition import mover as mover_module
-from ebbtide.targets.s3.transition.moves import Moves, Stage
-from ebbtide.targets.s3.transition.places import MARK
+from ebbtide.targets.s3.transition.locations import MARK
+from ebbtide.targets.s3.transition.moves import MoveLog, Stage
 
 __all__ = ["buckets"]
 
@@ -247,7 +247,7 @@ def test_a_copy_that_is_damaged_before_it_is_verified_is_found_out(yard, goal):
     planned = yard.put()
     result = yard.move(planned, goal, on_step=doing("copied", lambda: damage(yard, planned, goal)))
 
-    assert (Outcome.FAILED, True) == (result.outcome, "not whole" in result.reason), result
+    assert (Outcome.FAILED, True) == (result.outcome, "is damaged" in result.reason), result
     assert planned.body == yard.current(planned.key)
     assert [] == yard.copies(planned, goal)
     assert [] == yard.where(planned.key)
@@ -303,11 +303,11 @@ def test_a_copy_that_another_attempt_withdraws_is_not_counted_on(yard):
     with pytest.raises(Crash):
         yard.move(planned, COLD, on_step=crash_after("recorded"))
     [line] = yard.where(planned.key)
-    Moves(yard.root).append(replace(line, stage=Stage.WITHDRAWN))
+    MoveLog(yard.root).append(replace(line, stage=Stage.WITHDRAWN))
     mover_module._writer.cache_clear()
     result = yard.move(planned, COLD)
 
-    assert (Outcome.FAILED, True) == (result.outcome, "withdraws" in result.reason), result
+    assert (Outcome.FAILED, True) == (result.outcome, "is removing the copy" in result.reason), result
     assert planned.body == yard.current(planned.key)
 
 
@@ -367,7 +367,7 @@ def test_what_lies_in_its_location_already_stays(yard):
     planned = yard.put(key="archive/old/v1")
     result = yard.move(planned, NEAR)
 
-    assert (Outcome.CHANGED, "it lies in the location NEAR already") == (result.outcome, result.reason)
+    assert (Outcome.CHANGED, "it is in the location NEAR already") == (result.outcome, result.reason)
     assert planned.body == yard.current(planned.key)
 
 

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from tests.property.bucket_worlds import BucketWorld, bucket_worlds
 from tests.worlds_of_s3.rows import CASES
 
-from ebbtide.targets.s3.evaluation.classes import FEW_TAG_SETS
-from ebbtide.targets.s3.evaluation.places import Setting
+from ebbtide.targets.s3.evaluation.key_intervals import BucketSetting
+from ebbtide.targets.s3.evaluation.rule_classes import FEW_TAG_SETS
 from ebbtide.targets.s3.model import Action, Hold, Version
 from ebbtide.targets.s3.oracle import evaluate
 from ebbtide.targets.s3.rules.configuration import Configuration, Expiration, Filter, Rule
@@ -40,7 +40,7 @@ def drawn(count: int) -> list[BucketWorld]:
 
 def judged(spark, worlds):
     """Judge worlds with Spark."""
-    cases = [(Setting(w.configuration, w.now, w.versioning, w.protected), w.items) for w in worlds]
+    cases = [(BucketSetting(w.configuration, w.now, w.versioning, w.protected), w.items) for w in worlds]
     return simulate(spark, cases)
 
 
@@ -58,7 +58,7 @@ def test_spark_equals_the_oracle(spark):
 
 def test_the_rows_of_the_semantics_hold_in_spark(spark):
     """Every case of the semantics rows comes out of the Spark evaluation as it must."""
-    cases = [(Setting(c.configuration, c.now, c.versioning, c.protected), c.items) for c in CASES]
+    cases = [(BucketSetting(c.configuration, c.now, c.versioning, c.protected), c.items) for c in CASES]
 
     for case, actual in zip(CASES, simulate(spark, cases), strict=True):
         assert list(case.expected) == actual, case

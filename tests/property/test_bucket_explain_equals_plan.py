@@ -12,13 +12,13 @@ from tests.worlds_of_s3.rows import CASES
 from ebbtide.core.decision import Decision
 from ebbtide.core.instant import to_micros
 from ebbtide.engine.deciding import decisions_at
-from ebbtide.targets.s3.evaluation.places import Setting
+from ebbtide.targets.s3.context import EffectiveRules, Source
+from ebbtide.targets.s3.evaluation.key_intervals import BucketSetting
 from ebbtide.targets.s3.evaluation.verdicts import evaluate
-from ebbtide.targets.s3.explaining import KEPT, explain_items
+from ebbtide.targets.s3.explanation import KEPT, explain_items
 from ebbtide.targets.s3.model import Upload, Version, Versioning
+from ebbtide.targets.s3.planner import bucket_verdicts
 from ebbtide.targets.s3.simulation import _rows
-from ebbtide.targets.s3.sources import Source, Sourced
-from ebbtide.targets.s3.standings import bucket_verdicts
 
 pytestmark = pytest.mark.spark
 
@@ -34,7 +34,7 @@ def name_of(item: Version | Upload) -> tuple[str, str, str]:
 
 def planned(spark, worlds):
     """Decide on the items of many buckets as plans do, in one job, by bucket, key, kind and id."""
-    cases = [(Setting(w.configuration, w.now, w.versioning, w.protected), w.items) for w in worlds]
+    cases = [(BucketSetting(w.configuration, w.now, w.versioning, w.protected), w.items) for w in worlds]
     judged = evaluate(_rows(spark, cases).withColumn("etag", f.lit("e")), [setting for setting, _ in cases])
     named = f.concat_ws("\0", f.col("world").cast("string"), "key", f.col("kind") == "upload")
     found = bucket_verdicts(judged.withColumn("key", named)).where("kind = 'touched'")
@@ -54,7 +54,7 @@ def test_every_row_is_explained_as_it_was_decided(spark):
     rows = planned(spark, worlds)
     seen = Counter()
     for number, world in enumerate(worlds):
-        rules = Sourced(world.configuration, Source.FILE, world.versioning, protected=world.protected)
+        rules = EffectiveRules(world.configuration, Source.FILE, world.versioning, protected=world.protected)
         for one in explain_items(world.items, rules, world.now):
             row = rows.pop((str(number), *name_of(one.item)), None)
             seen[one.decision] += 1

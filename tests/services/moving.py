@@ -23,8 +23,8 @@ from ebbtide.engine.actor import Attempt, DeleteOptions
 from ebbtide.storage.s3_copy import Sizes
 from ebbtide.storage.store import DeleteResult, StoreSpec
 from ebbtide.targets.s3.model import Versioning
-from ebbtide.targets.s3.transition.mover import Mover
-from ebbtide.targets.s3.transition.moves import Move, Moves
+from ebbtide.targets.s3.transition.mover import TransitionActor
+from ebbtide.targets.s3.transition.moves import MoveLog, MoveRecord
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -108,12 +108,12 @@ class Yard:
         version = answer.get("VersionId", "null")
         return Planned(name, version, answer["ETag"].strip('"'), latest=True, body=body)
 
-    def mover(self, **options: Any) -> Mover:
+    def mover(self, **options: Any) -> TransitionActor:
         """Make a mover, as an executor gets it."""
         resumed = options.pop("resumed", False)
         attempt = Attempt(DeleteOptions(), 1, 0, resumed)
         spec = StoreSpec(f"s3://{self.bucket}", self.server.options)
-        made = Mover(spec, attempt, self.versioning, self.locations, self.root, RUN, **options)
+        made = TransitionActor(spec, attempt, self.versioning, self.locations, self.root, RUN, **options)
         return made if "on_step" in options else pickle.loads(pickle.dumps(made))  # noqa: S301 (our own)
 
     def move(self, planned: Planned, goal: str, **options: Any) -> DeleteResult:
@@ -139,9 +139,9 @@ class Yard:
         except ClientError:
             return None
 
-    def where(self, key: str) -> list[Move]:
+    def where(self, key: str) -> list[MoveRecord]:
         """Ask the manifest."""
-        return Moves(self.root).where(self.bucket, key)
+        return MoveLog(self.root).where(self.bucket, key)
 
     def copies(self, planned: Planned, goal: str) -> list[bytes]:
         """Read all that a location has under the key, behind everybody's back."""

@@ -15,7 +15,7 @@ from typing import NoReturn
 import pytest
 from tests.setup import install
 
-from ebbtide.targets.s3.embedded import reserved_ports
+from ebbtide.targets.s3.seaweedfs import reserved_ports
 
 _SECONDS = 180
 

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from tests.setup import install
 
-from ebbtide.targets.s3.embedded import reserved_ports
+from ebbtide.targets.s3.seaweedfs import reserved_ports
 
 USER, PASSWORD = "tester", "correct horse"
 _HASHED = "$2b$05$abcdefghijklmnopqrstuuHNbAKRhpaujgo33bRWs.NLUTJO3lOy2"

@@ -19,8 +19,7 @@ from ebbtide.targets.repository.deleted_repository import DeletedRepositoryColle
 from ebbtide.targets.repository.model import DeletedRepository
 from ebbtide.targets.repository.rulebook import Rulebook, stored_rulebook
 from ebbtide.targets.s3.collector import BucketCollector
-from ebbtide.targets.s3.shop import BucketShop
-from ebbtide.targets.s3.sources import Sourced
+from ebbtide.targets.s3.context import BucketContext, EffectiveRules
 from ebbtide.targets.s3.target import BucketTarget
 from ebbtide.targets.target import Target, bin_of
 
@@ -59,8 +58,8 @@ def plan_deleted(
 
 def plan_bucket(
     spark: SparkSession,
-    shop: BucketShop,
-    rules: Sourced,
+    shop: BucketContext,
+    rules: EffectiveRules,
     *,
     now: datetime,
     options: PlanOptions,
@@ -85,7 +84,7 @@ def plan_lake_bin(
     return plan_bin(spark, LakeTarget(shop, repository), options=options)
 
 
-def plan_bucket_bin(spark: SparkSession, shop: BucketShop, *, options: PlanOptions) -> Manifest:
+def plan_bucket_bin(spark: SparkSession, shop: BucketContext, *, options: PlanOptions) -> Manifest:
     """Plan a run on the bin of a bucket."""
     return plan_bin(spark, BucketTarget(shop), options=options)
 
@@ -98,7 +97,7 @@ def apply_lake(
 
 
 def apply_bucket(
-    spark: SparkSession, shop: BucketShop, manifest: Manifest, *, options: ApplyOptions, **how: Any
+    spark: SparkSession, shop: BucketContext, manifest: Manifest, *, options: ApplyOptions, **how: Any
 ) -> Applied:
     """Apply a plan for a bucket."""
     return _apply(spark, BucketTarget(shop), manifest, options, **how)
@@ -109,7 +108,7 @@ def check_lake(shop: LakeContext, manifest: Manifest, options: ApplyOptions) -> 
     _check(_lake(shop, manifest), manifest, options)
 
 
-def check_bucket(shop: BucketShop, manifest: Manifest, options: ApplyOptions) -> None:
+def check_bucket(shop: BucketContext, manifest: Manifest, options: ApplyOptions) -> None:
     """Check a plan for a bucket as `ebb apply` does before it starts Spark."""
     _check(BucketTarget(shop), manifest, options)
 

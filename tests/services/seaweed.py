@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from botocore.exceptions import ClientError
 
-from ebbtide.targets.s3.embedded import S3Server, seaweed
+from ebbtide.targets.s3.seaweedfs import S3Server, seaweed
 
 __all__ = ["S3Server", "bucket", "fresh_bucket", "s3_server", "seaweed"]
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ebbtide.targets.s3.demonstration import list_versions
+from ebbtide.targets.s3.demo import list_versions
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -14,12 +14,11 @@ from ebbtide.core.format import count, human_bytes
 from ebbtide.engine.layout import scratch_folder
 from ebbtide.engine.removed_table import RemovedTable
 from ebbtide.engine.spark.failures import own_errors
-from ebbtide.targets.s3.enclosed import left_out
-from ebbtide.targets.s3.forecasting import forecast as foresee
-from ebbtide.targets.s3.kind import bucket_shop
-from ebbtide.targets.s3.planning import BucketPlanner
-from ebbtide.targets.s3.shop import BucketShop
-from ebbtide.targets.s3.sources import Source, Sourced
+from ebbtide.targets.s3.context import BucketContext, EffectiveRules, Source
+from ebbtide.targets.s3.forecast import forecast as foresee
+from ebbtide.targets.s3.kind import bucket_context
+from ebbtide.targets.s3.nested import excluded_locations
+from ebbtide.targets.s3.planner import BucketPlanner
 from ebbtide.targets.s3.target import BucketTarget
 
 RulesFrom = Annotated[
@@ -42,9 +41,9 @@ app = typer.Typer(add_completion=False)
 
 def rules_of(
     state: State, url: str, rules_from: Source | None, rules: str | None
-) -> tuple[BucketShop, Sourced]:
+) -> tuple[BucketContext, EffectiveRules]:
     """Read the rules that a command is about."""
-    shop = bucket_shop(state, url)
+    shop = bucket_context(state, url)
     return shop, BucketTarget(shop, state.settings).rules({"rules_from": rules_from, "rules": rules})
 
 
@@ -87,5 +86,5 @@ def forecast(
     ]
     columns = ("day", "action", "rule", "items", "bytes", "freed")
     table(f"Until {last.date()}", columns, rows, numbers=(3, 4, 5))
-    for one in left_out(sourced.enclosed, sourced.configuration):
-        say(f"left out what lies below {safe(one.label)}: no rule is about it alone")
+    for one in excluded_locations(sourced.nested, sourced.configuration):
+        say(f"left out {safe(one.label)}: no rule is only for it")

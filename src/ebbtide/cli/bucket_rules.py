@@ -14,14 +14,14 @@ from ebbtide.cli.state import State
 from ebbtide.core.errors import BadInput, LifecycleError, NotFound
 from ebbtide.core.format import human_bytes, plural
 from ebbtide.core.instant import format_second, parse_instant
-from ebbtide.targets.s3.kind import bucket_rules, bucket_shop
-from ebbtide.targets.s3.names import bucket_name, bucket_url
+from ebbtide.targets.s3.kind import bucket_context, bucket_rules
+from ebbtide.targets.s3.model import bucket_name, bucket_url
 from ebbtide.targets.s3.rules.configuration import MINIMUM_SIZE, Configuration, MinimumSize
 from ebbtide.targets.s3.rules.document import configuration_hash, write_json, write_xml
+from ebbtide.targets.s3.rules.document import read_rules_file as read_file
 from ebbtide.targets.s3.rules.validation import MALFORMED
 from ebbtide.targets.s3.rules.warnings import configuration_warnings
-from ebbtide.targets.s3.rules_file import read_rules_file as read_file
-from ebbtide.targets.s3.transition.moves import Move, Moves, Stage
+from ebbtide.targets.s3.transition.moves import MoveLog, MoveRecord, Stage
 
 app = typer.Typer(add_completion=False)
 rules = typer.Typer(
@@ -133,11 +133,11 @@ def list_rules(context: typer.Context, as_json: AsJson = False) -> None:
 
 def _reaching_rules(state: State, url: str, configuration: Configuration) -> list[str]:
     """Warn of rules that reach into a lake or the recycle bin."""
-    from ebbtide.targets.s3.protected import known_lakes, reaching_rules  # noqa: PLC0415 (not for a check)
+    from ebbtide.targets.s3.nested import known_lakes, reach_warnings  # noqa: PLC0415 (not for a check)
 
-    shop = bucket_shop(state, url)
+    shop = bucket_context(state, url)
     has_bin = state.ledger.recycling_days(shop.uid) is not None
-    return reaching_rules(configuration, known_lakes(shop.spec, shop.lakes), has_bin=has_bin)
+    return reach_warnings(configuration, known_lakes(shop.spec, shop.lakes), has_bin=has_bin)
 
 
 def read_rules_file(state: State, name: str, minimum_size: str | None = None) -> Configuration:
@@ -175,7 +175,7 @@ def where(
     """Show to which location the versions of a key were moved, when, and by which rule."""
     state: State = context.obj
     name = bucket_name(bucket)
-    found = Moves(state.root).where(name, key)
+    found = MoveLog(state.root).where(name, key)
     if not found:
         raise NotFound(
             f"nothing is known of a move of {key!r} out of {name}",
@@ -189,11 +189,11 @@ def where(
         _show(move)
 
 
-def _row(move: Move) -> dict[str, Any]:
+def _row(move: MoveRecord) -> dict[str, Any]:
     return {"bucket": move.bucket, "key": move.key, **{name: getattr(move, name) for name in _SHOWN}}
 
 
-def _show(move: Move) -> None:
+def _show(move: MoveRecord) -> None:
     """Print one move."""
     say(f"[bold]{safe(move.url)}[/bold]  {human_bytes(move.size)}")
     rules = ", ".join(move.rules) or "no named rule"

@@ -20,13 +20,13 @@ from ebbtide.engine.rehearsal import advance
 from ebbtide.report.page import render
 from ebbtide.storage.s3_bucket import open_bucket
 from ebbtide.targets.s3.collector import BucketCollector
-from ebbtide.targets.s3.demonstration import BUCKET, RULES, check_bucket, fill_bucket, list_versions
-from ebbtide.targets.s3.embedded import seaweed
-from ebbtide.targets.s3.explaining import explain_key
-from ebbtide.targets.s3.kind import bucket_rules, bucket_shop
-from ebbtide.targets.s3.lines import plain_verdict
+from ebbtide.targets.s3.context import Source
+from ebbtide.targets.s3.demo import BUCKET, RULES, check_bucket, fill_bucket, list_versions
+from ebbtide.targets.s3.explanation import explain_key
+from ebbtide.targets.s3.kind import bucket_context, bucket_rules
 from ebbtide.targets.s3.rules.document import read_configuration_text
-from ebbtide.targets.s3.sources import Source
+from ebbtide.targets.s3.seaweedfs import seaweed
+from ebbtide.targets.s3.simulation import plain_verdict
 
 LATER = timedelta(days=40)
 """The server writes objects with today's time; the clock of the demo is advanced by this much."""
@@ -62,8 +62,8 @@ def tell_bucket_story(
         for line in RULES.splitlines():
             tell(f"  {line}")
         before = list_versions(client, BUCKET)
-        shop = bucket_shop(state, BUCKET)
-        rules = shop.sourced(Source.STORED)
+        shop = bucket_context(state, BUCKET)
+        rules = shop.effective_rules(Source.STORED)
         tell(f"letting {LATER.days} days pass (ebb rehearsal advance {LATER.days}d)")
         advance(state.root, LATER)
         now = shop.clock()

@@ -9,7 +9,7 @@ from tests.unit.s3.refused import rule
 
 from ebbtide.core.errors import BadInput, EnvironmentProblem, NotFound
 from ebbtide.state.runs import Ledger
-from ebbtide.targets.s3.names import bucket_url
+from ebbtide.targets.s3.model import bucket_url
 from ebbtide.targets.s3.rulebook import BucketRules
 from ebbtide.targets.s3.rules.document import read_configuration
 
@@ -159,6 +159,6 @@ def test_the_names_of_a_bucket(name):
     "name", ["", "s3://", "s3://a/b", "a b", "s3://s3://a", "-a", "a\n", "lake:x/y", "x" * 300]
 )
 def test_what_names_no_bucket(name):
-    """A path, a blank or nothing names no bucket."""
-    with pytest.raises(BadInput, match="names no bucket"):
+    """A path, a blank and an empty name are not names of buckets."""
+    with pytest.raises(BadInput, match="is not the name of a bucket"):
         bucket_url(name)

@@ -12,7 +12,7 @@ from tests.services.bucket_plan import ROWS, PlannedBucket, planned_bucket
 from tests.services.seaweed import S3Server, fresh_bucket
 
 from ebbtide.engine.actor import Attempt, DeleteOptions
-from ebbtide.targets.s3.acting import BucketActor
+from ebbtide.targets.s3.actions.deleter import BucketActor
 from ebbtide.targets.s3.bin import BucketRecycler
 from ebbtide.targets.s3.model import Versioning
 

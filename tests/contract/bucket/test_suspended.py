@@ -19,9 +19,9 @@ from ebbtide.engine.restore import Restorer, restore
 from ebbtide.state.runs import Ledger
 from ebbtide.targets.s3.bin import BucketBin, bucket_bin
 from ebbtide.targets.s3.bin_place import BIN_ROOT
+from ebbtide.targets.s3.context import BucketContext
 from ebbtide.targets.s3.model import Versioning
 from ebbtide.targets.s3.rulebook import BucketRules
-from ebbtide.targets.s3.shop import BucketShop
 from ebbtide.targets.s3.versioned_bin import VERSIONS, Kept, VersionKeeper
 
 FOLDER = "000001-0123456789ab"
@@ -41,11 +41,11 @@ def bucket(s3_server: S3Server) -> Iterator[PlannedBucket]:
 
 
 @pytest.fixture
-def shop(bucket: PlannedBucket, tmp_path: Path) -> BucketShop:
+def shop(bucket: PlannedBucket, tmp_path: Path) -> BucketContext:
     """Give what jobs on the bucket work with."""
     rules = BucketRules(f"sqlite:///{tmp_path}/rules.db")
     ledger = Ledger(f"sqlite:///{tmp_path}/ledger.db")
-    return BucketShop(bucket.spec, rules, ledger, tmp_path / "state", system_clock)
+    return BucketContext(bucket.spec, rules, ledger, tmp_path / "state", system_clock)
 
 
 def switch(bucket: PlannedBucket, status: str) -> None:
@@ -53,7 +53,7 @@ def switch(bucket: PlannedBucket, status: str) -> None:
     bucket.client.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration={"Status": status})  # type: ignore[typeddict-item]
 
 
-def set_aside_over_a_null_version(bucket: PlannedBucket, shop: BucketShop) -> None:
+def set_aside_over_a_null_version(bucket: PlannedBucket, shop: BucketContext) -> None:
     """Leave a null version below a delete marker, and in the bin a version that lay between them."""
     bucket.put_only("a", "null")
     switch(bucket, "Enabled")

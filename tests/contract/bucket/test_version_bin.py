@@ -15,8 +15,7 @@ from tests.services.seaweed import S3Server, fresh_bucket
 from ebbtide.core.decision import Outcome
 from ebbtide.engine.actor import Attempt, DeleteOptions
 from ebbtide.storage.store import StoreSpec
-from ebbtide.targets.s3.acting import BucketActor
-from ebbtide.targets.s3.actions.deleter import BucketDeleter
+from ebbtide.targets.s3.actions.deleter import BucketActor, BucketDeleter
 from ebbtide.targets.s3.model import Versioning
 from ebbtide.targets.s3.versioned_bin import Kept, VersionBinDeleter, VersionKeeper, VersionRecycler, kept_of
 

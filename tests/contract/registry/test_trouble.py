@@ -25,7 +25,7 @@ from ebbtide.targets.oci.client.distribution import RegistryClient
 from ebbtide.targets.oci.client.manifest import OCI_INDEX, OCI_MANIFEST
 from ebbtide.targets.oci.client.names import digest_of
 from ebbtide.targets.oci.client.registry import Ability
-from ebbtide.targets.s3.embedded import reserved_ports
+from ebbtide.targets.s3.seaweedfs import reserved_ports
 
 
 def answers(status: int, body: object = None, **headers: str):

@@ -16,7 +16,7 @@ from ebbtide.core.errors import ConfigError, NotFound, SlowDown, StoreError
 from ebbtide.storage.rate_limit import Backoff
 from ebbtide.storage.s3 import S3Store
 from ebbtide.storage.store import DeleteRequest, StoreSpec
-from ebbtide.targets.s3.embedded import reserved_ports
+from ebbtide.targets.s3.seaweedfs import reserved_ports
 
 
 def keys_of(store: S3Store) -> list[str]:

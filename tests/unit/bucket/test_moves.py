@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from ebbtide.targets.s3.names import bucket_name
+from ebbtide.targets.s3.model import bucket_name
 from ebbtide.targets.s3.transition.moves import (
-    Move,
-    Moves,
+    MoveLog,
+    MoveRecord,
     Stage,
     others_hold,
     others_withdrew,
 )
 
-LINE = Move(
+LINE = MoveRecord(
     bucket="logs",
     key="a/ü.log",
     version="null",
@@ -36,7 +36,7 @@ WITHDRAWN = replace(LINE, stage=Stage.WITHDRAWN)
 @pytest.fixture
 def moves(tmp_path):
     """Make an empty manifest."""
-    return Moves(tmp_path / "state")
+    return MoveLog(tmp_path / "state")
 
 
 @pytest.mark.parametrize(

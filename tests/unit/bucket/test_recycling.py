@@ -6,7 +6,7 @@ import pytest
 
 from ebbtide.core.decision import Outcome
 from ebbtide.targets.s3.actions.deleter import _refuse
-from ebbtide.targets.s3.actions.planned import Planned
+from ebbtide.targets.s3.actions.requests import PlannedItem
 from ebbtide.targets.s3.bin import _reaches_bin, _refused
 from ebbtide.targets.s3.bin_place import BIN_ROOT
 from ebbtide.targets.s3.model import Action
@@ -40,7 +40,7 @@ def test_a_rule_that_ends_nothing_is_no_danger():
 @pytest.mark.parametrize("action", [Action.EXPIRE, Action.DELETE_VERSION, Action.REMOVE_DELETE_MARKER])
 def test_no_plan_of_the_bucket_reaches_into_the_bin(action):
     """A row that names an object in the bin is denied by whoever deletes and by whoever sets aside."""
-    item = Planned(0, BIN_ROOT + "000001-x/items/a", action, "null", "etag")
+    item = PlannedItem(0, BIN_ROOT + "000001-x/items/a", action, "null", "etag")
     refused = [_refuse(item, again=False), _refused(item)]
 
     assert [Outcome.DENIED] * 2 == [result.outcome for result in refused if result]
@@ -48,7 +48,7 @@ def test_no_plan_of_the_bucket_reaches_into_the_bin(action):
 
 def test_an_object_of_unknown_content_is_not_set_aside():
     """Without an etag nobody can tell whether it is what was planned."""
-    refused = _refused(Planned(0, "a", Action.EXPIRE, "null", None))
+    refused = _refused(PlannedItem(0, "a", Action.EXPIRE, "null", None))
 
     assert refused
     assert Outcome.DENIED == refused.outcome

@@ -8,10 +8,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ebbtide.storage.store import key_problem
-from ebbtide.targets.s3.transition.naming import Identity, target_name
+from ebbtide.targets.s3.transition.locations import VersionIdentity, target_name
 
 NOON = datetime(2026, 1, 2, 12, 30, 5, tzinfo=UTC)
-ONE = Identity("b", "logs/app.log", "null", "0123abcd", NOON)
+ONE = VersionIdentity("b", "logs/app.log", "null", "0123abcd", NOON)
 
 PIECES = st.sampled_from(
     ["a", "b", "/", "//", "ü", "u\u0308", ".", "null", "_hashed", "_about", "v1", "-", "\n"]
@@ -27,7 +27,7 @@ VERSIONS = st.one_of(
     st.text("abc./", min_size=1, max_size=4),
 )
 IDENTITIES = st.builds(
-    Identity,
+    VersionIdentity,
     bucket=st.just("b"),
     key=KEYS,
     version=VERSIONS,

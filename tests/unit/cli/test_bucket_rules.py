@@ -196,9 +196,9 @@ def test_xml_is_printed_with_a_note(here, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["set", "s3://logs/a", "rules.json"], "names no bucket"),
-        (["set", "s3://", "rules.json"], "names no bucket"),
-        (["get", "a b"], "names no bucket"),
+        (["set", "s3://logs/a", "rules.json"], "is not the name of a bucket"),
+        (["set", "s3://", "rules.json"], "is not the name of a bucket"),
+        (["get", "a b"], "is not the name of a bucket"),
         (["set", "b", "bad.json"], "InvalidArgument"),
         (["set", "b", "nowhere.json"], "cannot be read"),
         (["get", "b", "--xml", "--json"], "leave one of them out"),

@@ -8,9 +8,9 @@ import typer
 from ebbtide.cli.bucket_rules import where
 from ebbtide.cli.state import State
 from ebbtide.core.errors import NotFound
-from ebbtide.targets.s3.transition.moves import Move, Moves, Stage
+from ebbtide.targets.s3.transition.moves import MoveLog, MoveRecord, Stage
 
-LINE = Move(
+LINE = MoveRecord(
     bucket="logs",
     key="a.log",
     version="null",
@@ -33,7 +33,7 @@ def ask(tmp_path, monkeypatch):
     """Call the command as a colleague's app would register it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("EBBTIDE_ROOT", str(tmp_path / "state"))
-    Moves(tmp_path / "state").append(LINE)
+    MoveLog(tmp_path / "state").append(LINE)
     app = typer.Typer()
     app.callback()(lambda: None)
     app.command("where")(where)

@@ -8,7 +8,7 @@ from ebbtide.cli.state import State
 from ebbtide.state.database import connect_options
 from ebbtide.state.locks import target_lock
 from ebbtide.targets.lake.kind import shared_catalog
-from ebbtide.targets.s3.embedded import reserved_ports
+from ebbtide.targets.s3.seaweedfs import reserved_ports
 
 
 @pytest.fixture(autouse=True)

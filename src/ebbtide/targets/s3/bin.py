@@ -27,13 +27,13 @@ from ebbtide.engine.removed_table import RemovedTable
 from ebbtide.storage.rate_limit import polite_move
 from ebbtide.storage.s3_bucket import open_bucket
 from ebbtide.storage.store import DeleteResult, MoveRequest, Store, StoreSpec, open_store
-from ebbtide.targets.s3.acting import BucketActor
-from ebbtide.targets.s3.actions.judging import RETIMED, same_moment
-from ebbtide.targets.s3.actions.planned import Planned, planned_items
+from ebbtide.targets.s3.actions.deleter import BucketActor
+from ebbtide.targets.s3.actions.recheck import RETIMED
+from ebbtide.targets.s3.actions.requests import PlannedItem, planned_items, same_moment
 from ebbtide.targets.s3.bin_place import BIN_ROOT, is_in_bin
+from ebbtide.targets.s3.context import BucketContext
 from ebbtide.targets.s3.evaluation.verdicts import RESTORED_UNTIL
 from ebbtide.targets.s3.model import Action, Versioning
-from ebbtide.targets.s3.shop import BucketShop
 from ebbtide.targets.s3.versioned_bin import (
     MARKER,
     VERSIONS,
@@ -44,7 +44,7 @@ from ebbtide.targets.s3.versioned_bin import (
 )
 
 
-def bucket_bin(shop: BucketShop) -> StoreBin:
+def bucket_bin(shop: BucketContext) -> StoreBin:
     """Open a bucket's bin to read it."""
     store = open_store(shop.spec)
     if open_bucket(shop.spec).versioning() == Versioning.DISABLED:
@@ -52,7 +52,7 @@ def bucket_bin(shop: BucketShop) -> StoreBin:
     return VersionBin(store, BIN_ROOT, shop.uid, shop.spec)
 
 
-def check_not_suspended(shop: BucketShop) -> None:
+def check_not_suspended(shop: BucketContext) -> None:
     """
     Refuse to bring anything back where versioning is suspended.
 
@@ -70,7 +70,7 @@ def check_not_suspended(shop: BucketShop) -> None:
 class BucketBin(ObjectBin):
     """The bin of a bucket; one that keeps versions gets versions back, and delete markers removed."""
 
-    def __init__(self, shop: BucketShop) -> None:
+    def __init__(self, shop: BucketContext) -> None:
         super().__init__(shop.context, shop.identity, bucket_bin(shop))
         self.shop = shop
 
@@ -155,7 +155,7 @@ class BucketRecycler:
         rest = [batch.filter(pc.invert(chosen)) for batch, chosen in zip(gathered, expiring, strict=True)]
         yield from self.usual(batch for batch in rest if batch.num_rows)
 
-    def _set_aside(self, items: Sequence[Planned]) -> list[DeleteResult]:
+    def _set_aside(self, items: Sequence[PlannedItem]) -> list[DeleteResult]:
         try:
             results = self._looked_at(items)
             store, options = open_store(self.spec), self.attempt.options
@@ -167,7 +167,7 @@ class BucketRecycler:
             return [DeleteResult(item.key, Outcome.FAILED, str(broken)) for item in items]
         return [results.get(item.number) or _settled(moved[item.key]) for item in items]
 
-    def _looked_at(self, items: Sequence[Planned]) -> dict[int, DeleteResult]:
+    def _looked_at(self, items: Sequence[PlannedItem]) -> dict[int, DeleteResult]:
         """Give the results of what must not be touched: it is not what was planned, or cannot be told."""
         versioning = open_bucket(self.spec).versioning()
         if versioning != Versioning.DISABLED:
@@ -180,7 +180,7 @@ class BucketRecycler:
         return {number: problem for number, problem in found.items() if problem is not None}
 
 
-def _problem(store: Store, item: Planned) -> DeleteResult | None:
+def _problem(store: Store, item: PlannedItem) -> DeleteResult | None:
     """Say why an object is not to be set aside; what is not there any more is the move's to tell."""
     refused = _refused(item)
     if refused is not None:
@@ -196,7 +196,7 @@ def _problem(store: Store, item: Planned) -> DeleteResult | None:
     return None if same else DeleteResult(item.key, Outcome.CHANGED, RETIMED)
 
 
-def _refused(item: Planned) -> DeleteResult | None:
+def _refused(item: PlannedItem) -> DeleteResult | None:
     if item.kept is not None:
         return DeleteResult(item.key, Outcome.CHANGED, item.kept)
     if is_in_bin(item.key):

@@ -14,14 +14,12 @@ from ebbtide.core.documents import nearest
 from ebbtide.core.errors import BadInput, LifecycleError, WorldError
 from ebbtide.core.instant import parse_instant, system_clock
 from ebbtide.input_files import read_text, shown_name
-from ebbtide.targets.s3.evaluation.places import Setting
-from ebbtide.targets.s3.lines import check_items, plain_verdict, read_item, read_lines
+from ebbtide.targets.s3.evaluation.key_intervals import BucketSetting
 from ebbtide.targets.s3.model import Action, Upload, Version, Versioning
 from ebbtide.targets.s3.rules.configuration import MINIMUM_SIZE, MinimumSize
-from ebbtide.targets.s3.rules.document import configuration_hash, read_configuration
+from ebbtide.targets.s3.rules.document import configuration_hash, read_configuration, read_rules_file
 from ebbtide.targets.s3.rules.warnings import configuration_warnings
-from ebbtide.targets.s3.rules_file import read_rules_file
-from ebbtide.targets.s3.simulation import simulate
+from ebbtide.targets.s3.simulation import check_items, plain_verdict, read_item, read_lines, simulate
 from ebbtide.targets.target import (
     CaseResult,
     CheckedPolicy,
@@ -78,7 +76,7 @@ class BucketSimulation:
         """Decide as of `now`."""
         locations = workspace.settings.bucket.locations
         configuration = read_rules_file(given["rules"], locations, given.get("minimum_size"))
-        setting = Setting(configuration, now, Versioning(given["versioning"]))
+        setting = BucketSetting(configuration, now, Versioning(given["versioning"]))
         items = read_lines(read_text(given["versions"]), shown_name(given["versions"]))
         with spark() as session:
             (verdicts,) = simulate(session, [(setting, items)])
@@ -116,7 +114,7 @@ class BucketCase:
     """One test of lifecycle rules; rules that S3 refuses make no setting, and the test fails by that."""
 
     name: str
-    setting: Setting | None
+    setting: BucketSetting | None
     refused: str
     items: tuple[Version | Upload, ...]
     expect: tuple[Expectation, ...]
@@ -173,7 +171,7 @@ def _asked(expected: Expectation, row: dict[str, Any]) -> Expectation:
     return None if expected is None else {name: row[name] for name in expected}
 
 
-def _setting(data: dict[str, Any], label: str) -> tuple[Setting | None, str]:
+def _setting(data: dict[str, Any], label: str) -> tuple[BucketSetting | None, str]:
     try:
         now = parse_instant(data.get("now", ""))
         versioning = Versioning(data.get("versioning") or Versioning.ENABLED)
@@ -188,7 +186,7 @@ def _setting(data: dict[str, Any], label: str) -> tuple[Setting | None, str]:
         configuration = read_configuration(data.get("rules"), minimum_size=data.get("minimum_size"))
     except LifecycleError as refused:
         return None, str(refused)
-    return Setting(configuration, now, versioning), ""
+    return BucketSetting(configuration, now, versioning), ""
 
 
 def _expect(data: Any, count: int, label: str) -> tuple[Expectation, ...]:

@@ -13,7 +13,7 @@ from ebbtide.core.errors import NotFound
 from ebbtide.core.instant import Clock, from_micros, system_clock, to_micros
 from ebbtide.state.database import NAME, Database, repeated, upsert
 from ebbtide.state.migration import Revision, Schema
-from ebbtide.targets.s3.names import bucket_url
+from ebbtide.targets.s3.model import bucket_url
 from ebbtide.targets.s3.rules.configuration import Configuration
 from ebbtide.targets.s3.rules.document import configuration_hash, configuration_text, read_checked
 

@@ -26,8 +26,8 @@ from ebbtide.storage.s3_copy import Sizes, copy_to_key, has_same_bytes
 from ebbtide.storage.s3_objects import About, Refusal, S3Object, S3Objects, open_objects
 from ebbtide.storage.s3_versions import VersionRow
 from ebbtide.storage.store import DeleteResult, StoreSpec
-from ebbtide.targets.s3.acting import BucketActor
-from ebbtide.targets.s3.actions.planned import Planned, planned_items
+from ebbtide.targets.s3.actions.deleter import BucketActor
+from ebbtide.targets.s3.actions.requests import PlannedItem, planned_items
 from ebbtide.targets.s3.bin_place import BIN_ROOT, is_in_bin
 from ebbtide.targets.s3.model import Action
 
@@ -201,7 +201,7 @@ class VersionRecycler:
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Keep what would be lost, act as always, and say of what is gone then that it was set aside."""
         left: list[Any] = []
-        aside: dict[tuple[str, str], Planned] = {}
+        aside: dict[tuple[str, str], PlannedItem] = {}
         for batch in batches:
             items = list(planned_items([batch]))
             with ThreadPoolExecutor(_THREADS) as threads:
@@ -217,7 +217,7 @@ class VersionRecycler:
         # All at once: who deletes looks at all the rows of a key together.
         yield from (self._settled(done, aside) for done in self.usual(part for part in left if part.num_rows))
 
-    def _keep(self, item: Planned) -> DeleteResult | bool:
+    def _keep(self, item: PlannedItem) -> DeleteResult | bool:
         """Have in the bin what undoes an action: True if it has, False if nothing is lost, or why not."""
         if item.action not in _KINDS or item.kept is not None or is_in_bin(item.key):
             return False
@@ -232,7 +232,7 @@ class VersionRecycler:
         except EbbtideError as broken:
             return DeleteResult(item.key, getattr(broken, "outcome", Outcome.FAILED), str(broken))
 
-    def _settled(self, done: Any, aside: dict[tuple[str, str], Planned]) -> Any:
+    def _settled(self, done: Any, aside: dict[tuple[str, str], PlannedItem]) -> Any:
         """Say `recycled` of what is gone and can be restored, and forget what was kept of the rest."""
         outcomes = done.column("outcome").to_pylist()
         names = zip(done.column("address").to_pylist(), done.column("version").to_pylist(), strict=True)
@@ -243,7 +243,7 @@ class VersionRecycler:
         column = done.schema.get_field_index("outcome")
         return done.set_column(column, "outcome", pa.array(outcomes, pa.string()))
 
-    def _outcome(self, item: Planned, outcome: Outcome) -> str:
+    def _outcome(self, item: PlannedItem, outcome: Outcome) -> str:
         gone = outcome in {Outcome.DELETED, Outcome.HIDDEN} or (
             outcome is Outcome.ABSENT and item.action != Action.EXPIRE
         )
@@ -258,7 +258,7 @@ class VersionRecycler:
                 return str(outcome)
         return str(outcome)
 
-    def _name(self, item: Planned) -> str:
+    def _name(self, item: PlannedItem) -> str:
         return self.place + Kept(item.key, item.version, _KINDS[Action(item.action or "")]).address
 
 

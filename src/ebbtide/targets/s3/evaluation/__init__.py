@@ -1,12 +1,12 @@
 """
-Evaluating lifecycle rules over an inventory, as Spark expressions.
+The evaluation of lifecycle rules over an inventory, as Spark expressions.
 
-1. :mod:`places` cuts the keys, sizes and tags into classes within which all rules say the same. Pure.
-2. :mod:`terms` adds up, once for each class, what the rules say of it. Pure.
-3. :mod:`ordering` finds each version's place among those of its key, and since when it has been there.
-4. :mod:`lookup` finds the class of each row, and so its terms, by binary search in small literals.
+1. :mod:`key_intervals` divides the key space into intervals in which the same rules match by prefix. Pure.
+2. :mod:`rule_classes` computes, once per class of items, what the rules say of it. Pure.
+3. :mod:`version_order` finds the position of each version among those of its key, and since when it has it.
+4. :mod:`class_lookup` finds the class of each row, and so its terms, by binary search in small literals.
 5. :mod:`verdicts` compares the terms with the time.
 
-The cost of a row does not depend on how many rules there are: only the binary searches grow, by a step when
-the rules double.
+The cost per row does not depend on the number of rules. Only the binary searches grow, by one step when the
+number of rules doubles.
 """

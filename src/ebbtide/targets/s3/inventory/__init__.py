@@ -1,1 +1,1 @@
-"""What a bucket holds, as one table: listed by the executors, or read from an S3 Inventory report."""
+"""The inventory of a bucket: what it has, read from a listing or from an S3 Inventory report."""

@@ -1,8 +1,8 @@
 """
-List a bucket on the executors: range by range, long ones split again, and resumable.
+The listing of a bucket on the executors: by key ranges, of which long ones are split again, and resumable.
 
-Each range that is done is a file. A listing that was interrupted goes on with what no file covers; it is the
-same listing only if bucket and rules are the same.
+Each finished range is a file that says which keys it covers. An interrupted listing continues with the ranges
+that no file covers, if the bucket and the rules are the same.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.core.errors import MetadataError
@@ -28,11 +29,15 @@ from ebbtide.engine.tables.row_counts import record_counts
 from ebbtide.storage.s3_bucket import VersionedBucket, open_bucket, version_batch
 from ebbtide.storage.s3_versions import MOST
 from ebbtide.storage.store import StoreSpec
-from ebbtide.targets.s3.inventory.details import Details, described, described_uploads
-from ebbtide.targets.s3.inventory.files import RangeFile, finished_ranges, rows_of
 from ebbtide.targets.s3.inventory.ranges import Range, around, missing, rest_of, split
-from ebbtide.targets.s3.inventory.scope import covering_prefixes, matches, tag_matches, upload_prefixes
-from ebbtide.targets.s3.rules.configuration import Configuration
+from ebbtide.targets.s3.inventory.tags_and_locks import VERSIONS_TABLE, Details, described, described_uploads
+from ebbtide.targets.s3.rules.configuration import (
+    Configuration,
+    covering_prefixes,
+    matches,
+    tag_matches,
+    upload_prefixes,
+)
 
 _RESULT = "rows bigint, rest string"
 _BLOCK = 65_536
@@ -41,18 +46,18 @@ _NOTE, _FILES = "listing.json", "versions"
 
 
 @dataclass(frozen=True)
-class Limits:
-    """How a listing is dealt out."""
+class ListingLimits:
+    """How a listing is divided among tasks."""
 
     pages: int = 200
-    """So many pages a task lists of one range before it hands the rest back to be split."""
+    """The pages that a task lists of one range before the rest is split again."""
     ranges_a_core: int = 4
     threads: int = 16
-    """So many tags or locks a task asks for at a time."""
+    """The number of requests for tags or locks that a task sends at a time."""
     rows_a_page: int = MOST
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = ListingLimits()
 
 
 def list_bucket(
@@ -62,14 +67,14 @@ def list_bucket(
     folder: Path,
     *,
     left_out: Sequence[str] = (),
-    limits: Limits = DEFAULT_LIMITS,
+    limits: ListingLimits = DEFAULT_LIMITS,
     on_progress: OnProgress = no_progress,
 ) -> DataFrame:
     """
-    List all that an enabled rule can match, as the contract VERSIONS; a page that cannot be had raises.
+    List everything that an enabled rule can match, as the table VERSIONS; raise if a page cannot be read.
 
-    Below the prefixes that are left out versions are passed over where that saves time, and listed elsewhere.
-    What an earlier call with the same bucket and rules finished in this folder is not listed again.
+    Versions below the prefixes in `left_out` are skipped if that saves time, and listed otherwise. Ranges
+    that an earlier call with the same bucket and rules finished in this folder are not listed again.
     """
     bucket = open_bucket(spec, page=limits.rows_a_page)
     details = _details(bucket, configuration)
@@ -92,17 +97,17 @@ def list_bucket(
 
 
 def _check_whole(planned: Sequence[Range], files: Path) -> None:
-    """Make sure that the files are here and cover all: executors may have written to a disk of their own."""
+    """Check that the files cover all ranges: executors may have written to a disk of their own."""
     if missing(planned, finished_ranges(files)):
         raise MetadataError(
-            f"the listing in {files} is not whole",
-            why="files that the executors wrote are not there",
+            f"the listing in {files} is incomplete",
+            why="files that the executors wrote are missing",
             fix="use a folder that all executors and the driver share",
         )
 
 
 def _details(bucket: VersionedBucket, configuration: Configuration) -> Details:
-    """Ask the bucket once what its versions must be asked."""
+    """Return which versions need requests for tags and locks."""
     guarded = bucket.object_lock_enabled() or bucket.replicated()
     return Details(tag_matches(configuration), matches(configuration), guarded)
 
@@ -115,7 +120,7 @@ def _planned(
     tasks: int,
     left_out: Sequence[str],
 ) -> list[Range]:
-    """Give the ranges that this folder's listing was begun with, or begin one."""
+    """Return the ranges of the listing in this folder; start a new one if bucket or rules differ."""
     prefixes, uploads = covering_prefixes(configuration), upload_prefixes(configuration)
     asked = repr((bucket.spec, prefixes, uploads, details, sorted(left_out)))
     identity = hashlib.sha256(asked.encode()).hexdigest()
@@ -127,7 +132,7 @@ def _planned(
     _begin_anew(folder)
     wholes = [Range(prefix) for prefix in prefixes]
     if bucket.ordered:
-        # Where there is no order each range is the whole listing, and two of them would be two.
+        # Without key order each range lists all keys, so two ranges would list everything twice.
         wholes = [part for whole in wholes for part in around(whole, left_out)]
     share = max(1, tasks // max(1, len(wholes)))
     planned = [part for whole in wholes for part in _split(bucket, whole, share)]
@@ -143,7 +148,7 @@ def _planned(
 
 
 def _begin_anew(folder: Path) -> None:
-    """Remove what another listing left in this folder, and nothing else that may lie there."""
+    """Remove the files of another listing from this folder, and nothing else."""
     shutil.rmtree(folder / _FILES, ignore_errors=True)
     (folder / _FILES).mkdir(parents=True)
 
@@ -153,20 +158,20 @@ def _read_note(note: Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(note.read_text())
     except ValueError:
         raise MetadataError(
-            "the note of how a listing was begun is damaged",
-            why="nobody knows which ranges it is made of",
+            "the description of an interrupted listing is damaged",
+            why="its ranges are unknown",
             fix=f"delete {note.parent} and list again",
         ) from None
     return found
 
 
 def _split(bucket: VersionedBucket, whole: Range, wanted: int) -> list[Range]:
-    """Split a range, if the server keeps an order by which that means anything."""
+    """Split a range if the server lists keys in order."""
     return split(whole, bucket.folders, bucket.next_key, wanted) if bucket.ordered else [whole]
 
 
 def _list_ranges(spark: SparkSession, lister: _Lister) -> tuple[list[Range], int]:
-    """List ranges, one a task; give what was left of those that were too long, and how many rows were had."""
+    """List ranges, one per task; return the rests of long ranges and the number of rows."""
     count = len(lister.ranges)
     with own_errors():
         found = spark.range(0, count, 1, count).mapInArrow(lister, _RESULT).collect()
@@ -175,11 +180,11 @@ def _list_ranges(spark: SparkSession, lister: _Lister) -> tuple[list[Range], int
 
 @dataclass(frozen=True)
 class _Lister:
-    """Lists ranges on an executor; a range comes as its number."""
+    """Lists ranges on an executor; a range is given by its number."""
 
     spec: StoreSpec
     details: Details
-    limits: Limits
+    limits: ListingLimits
     folder: Path
     ranges: tuple[Range, ...]
 
@@ -197,7 +202,7 @@ class _Lister:
     def _list(
         self, bucket: VersionedBucket, part: Range, threads: ThreadPoolExecutor
     ) -> tuple[int, Range | None]:
-        """List one range into its file; give its rows and what is left of it."""
+        """List one range into its file; return the number of rows and the rest of the range."""
         file = RangeFile(self.folder, part)
         try:
             rows, rest = self._fill(bucket, part, file, threads)
@@ -227,3 +232,67 @@ class _Lister:
                 break
         file.write(held)
         return rows, rest
+
+
+_COVERS = "ebbtide.covers"
+
+
+class RangeFile:
+    """
+    Writes the rows of one range; the file gets its name when it is complete and on disk.
+
+    A repeated task writes the same name, so that no range exists twice.
+    """
+
+    def __init__(self, folder: Path, part: Range) -> None:
+        self._path = folder / f"{part.name}.parquet"
+        # Spark and `finished_ranges` ignore names that begin with a dot.
+        self._unfinished = folder / f".{part.name}.{os.getpid()}"
+        self._writer = pq.ParquetWriter(
+            self._unfinished,
+            VERSIONS_TABLE,
+            compression="zstd",
+            use_dictionary=["kind", "storage_class", "replication_status"],
+            write_page_checksum=True,
+        )
+
+    def write(self, batches: Iterable[Any]) -> None:
+        """Write rows as one row group."""
+        self._writer.write_table(pa.Table.from_batches(list(batches), VERSIONS_TABLE))
+
+    def finish(self, covers: Range) -> None:
+        """Record the covered range and give the file its name."""
+        self._writer.add_key_value_metadata({_COVERS: json.dumps(asdict(covers))})
+        self._writer.close()
+        with self._unfinished.open("rb+") as file:
+            os.fsync(file.fileno())
+        self._unfinished.replace(self._path)
+
+    def abandon(self) -> None:
+        """Remove the unfinished file."""
+        self._writer.close()
+        self._unfinished.unlink(missing_ok=True)
+
+
+def finished_ranges(folder: Path) -> list[Range]:
+    """Read which ranges the files cover and remove unfinished files; raise if a file does not say it."""
+    for unfinished in folder.glob(".*"):
+        unfinished.unlink()
+    return [_covered(path) for path in sorted(folder.glob("[!.]*.parquet"))]
+
+
+def rows_of(folder: Path) -> int:
+    """Count the rows of the finished ranges."""
+    return sum(int(pq.read_metadata(path).num_rows) for path in folder.glob("[!.]*.parquet"))
+
+
+def _covered(path: Path) -> Range:
+    try:
+        said = (pq.read_metadata(path).metadata or {})[_COVERS.encode()]
+        return Range(**json.loads(said))
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+        raise MetadataError(
+            f"the listing's file {path.name} is damaged",
+            why="the keys that it covers are unknown",
+            fix="delete the folder of this listing and list again",
+        ) from None

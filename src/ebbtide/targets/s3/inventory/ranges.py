@@ -1,9 +1,9 @@
 """
-Ranges of keys: how a bucket is cut into parts that tasks list side by side, and which are missing. Pure.
+Key ranges: how a bucket is divided so that tasks list it in parallel, and which ranges are missing. Pure.
 
-A range begins behind a key and ends with one, so that two ranges with one key between them share nothing and
-leave nothing out, whether that key exists or not. Any text will do as a cut: a bad one makes parts uneven,
-never wrong.
+A range begins after a key and ends with a key. Two ranges that meet at a key have nothing in common and leave
+nothing out, whether that key exists or not. Any string can divide a range: a bad one makes the parts uneven,
+but never wrong.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 Probe = Callable[[str, str], str | None]
-"""Called with a prefix and a place: gives the first key behind the place that has the prefix."""
+"""Called with a prefix and a start: returns the first key with the prefix after the start."""
 Folders = Callable[[str, str], Sequence[str]]
-"""Called with a prefix and a place: gives folders one step below the prefix that lie behind the place."""
+"""Called with a prefix and a start: returns the folders one level below the prefix after the start."""
 
 _LOW, _HIGH, _LAST = 0x20, 0x7F, 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
@@ -26,34 +26,34 @@ _SHRINKS = 12
 
 @dataclass(frozen=True)
 class Range:
-    """Keys with a prefix behind `after` and up to `up_to`; without `up_to`, to the end of the prefix."""
+    """The keys with a prefix after `after` and up to `up_to`, or to the end of the prefix without it."""
 
     prefix: str
     after: str = ""
     up_to: str = ""
     uploads: bool = False
-    """Whether this is about the uploads below the prefix, which are always listed whole."""
+    """The range is of the uploads below the prefix, which are always listed as a whole."""
 
     @property
     def name(self) -> str:
-        """A name for its file, which no other range has."""
+        """The unique name of its file."""
         text = json.dumps([self.uploads, self.prefix, self.after, self.up_to])
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     @property
     def end(self) -> tuple[bool, str]:
-        """Where it ends, to be compared: no end is behind every key."""
+        """Its end as a sort key: a range without an end is after every key."""
         return (not self.up_to, self.up_to)
 
 
 def rest_of(whole: Range, last: str) -> Range | None:
-    """Give what is left of a range of which all keys up to this one were listed."""
+    """Return the rest of a range whose keys up to `last` were listed."""
     return replace(whole, after=last) if (False, last) < whole.end else None
 
 
-def cut(whole: Range, places: Iterable[str]) -> list[Range]:
-    """Cut a range at places inside it."""
-    inside = sorted({place for place in places if place > whole.after and (False, place) < whole.end})
+def cut(whole: Range, bounds: Iterable[str]) -> list[Range]:
+    """Divide a range at strings inside it."""
+    inside = sorted({place for place in bounds if place > whole.after and (False, place) < whole.end})
     starts = [whole.after, *inside]
     ends = [*inside, whole.up_to]
     return [replace(whole, after=after, up_to=up_to) for after, up_to in zip(starts, ends, strict=True)]
@@ -61,9 +61,9 @@ def cut(whole: Range, places: Iterable[str]) -> list[Range]:
 
 def around(whole: Range, prefixes: Iterable[str]) -> list[Range]:
     """
-    Leave the keys below some prefixes out of a range, as far as its ends can say that.
+    Divide a range so that the keys below some prefixes are left out, as far as range ends can express it.
 
-    A key that is such a prefix itself, or goes on with the last character there is, stays.
+    A key that equals such a prefix, or continues it with the last Unicode character, stays.
     """
     parts = [whole]
     for prefix in sorted(prefix for prefix in prefixes if prefix.startswith(whole.prefix)):
@@ -73,7 +73,7 @@ def around(whole: Range, prefixes: Iterable[str]) -> list[Range]:
 
 
 def missing(planned: Iterable[Range], finished: Iterable[Range]) -> list[Range]:
-    """Give what of the planned ranges no finished one covers."""
+    """Return the parts of the planned ranges that no finished range covers."""
     done = sorted(finished, key=lambda one: one.after)
     return [gap for whole in planned for gap in _gaps(whole, [one for one in done if _same(one, whole)])]
 
@@ -83,7 +83,7 @@ def _same(one: Range, other: Range) -> bool:
 
 
 def _gaps(whole: Range, done: Sequence[Range]) -> Iterator[Range]:
-    """Walk along a range and give what lies between those that are done."""
+    """Yield the parts of a range between the finished ones."""
     place = (False, whole.after)
     for one in done:
         if place >= whole.end:
@@ -100,43 +100,43 @@ def _gaps(whole: Range, done: Sequence[Range]) -> Iterator[Range]:
 
 def split(whole: Range, folders: Folders, probe: Probe, wanted: int, *, probes: int = 64) -> list[Range]:
     """
-    Cut a range into about so many parts: at folders, the higher the better, else between keys that are there.
+    Divide a range into about `wanted` parts: at folders, preferably high ones, else between existing keys.
 
-    What lies in each part nobody knows before it is listed; one that turns out long is split again.
+    The number of keys in a part is unknown before it is listed; a long part is split again later.
     """
     first = probe(whole.prefix, whole.after) if wanted > 1 and not whole.uploads else None
     if first is None or (False, first) > whole.end:
         return [whole]
-    places = _folder_places(whole, first, folders, wanted - 1)
-    if len(places) < wanted - 1:
-        # The folder of the first key ends where the first cut is: below that there are no more folders.
-        flat = replace(whole, after=first, up_to=min(places, default=whole.up_to))
-        places += _probed_places(flat, probe, wanted - 1 - len(places), probes)
-    return cut(whole, places)
+    bounds = _folder_bounds(whole, first, folders, wanted - 1)
+    if len(bounds) < wanted - 1:
+        # Before the first division is the folder of the first key, which has no more folders.
+        flat = replace(whole, after=first, up_to=min(bounds, default=whole.up_to))
+        bounds += _probed_bounds(flat, probe, wanted - 1 - len(bounds), probes)
+    return cut(whole, bounds)
 
 
-def _folder_places(whole: Range, first: str, folders: Folders, wanted: int) -> list[str]:
-    """Look for folders behind the first key, at the top and then on the way down to it."""
-    places: list[str] = []
+def _folder_bounds(whole: Range, first: str, folders: Folders, wanted: int) -> list[str]:
+    """Find folders after the first key, at the top and then on the path down to it."""
+    bounds: list[str] = []
     levels = [whole.prefix]
     levels += [first[: at + 1] for at in range(len(whole.prefix), len(first)) if first[at] == "/"]
     for level in levels:
         found = [name for name in folders(level, first) if name > first and (False, name) < whole.end]
-        places += _evenly(found, wanted - len(places))
-        if len(places) >= wanted:
+        bounds += _evenly(found, wanted - len(bounds))
+        if len(bounds) >= wanted:
             break
-    return places
+    return bounds
 
 
 def _evenly(names: Sequence[str], count: int) -> list[str]:
-    """Choose so many names at even distances, or all of them."""
+    """Choose `count` names at even distances, or all of them."""
     if len(names) <= count:
         return list(names)
     return [names[(at + 1) * len(names) // (count + 1)] for at in range(count)]
 
 
-def _probed_places(flat: Range, probe: Probe, wanted: int, probes: int) -> list[str]:
-    """Halve a range that begins at a known key, and its halves, until there are parts enough."""
+def _probed_bounds(flat: Range, probe: Probe, wanted: int, probes: int) -> list[str]:
+    """Halve a range that begins at a known key, and its halves, until there are enough parts."""
     asked = 0
 
     def ask(place: str) -> str | None:
@@ -147,8 +147,8 @@ def _probed_places(flat: Range, probe: Probe, wanted: int, probes: int) -> list[
 
     low = flat.after
     spans = deque([(low, _common_end(flat, ask), _SHRINKS)])
-    places: list[str] = []
-    while spans and len(places) < wanted and asked < probes:
+    bounds: list[str] = []
+    while spans and len(bounds) < wanted and asked < probes:
         low, high, shrinks = spans.popleft()
         middle = between(low, high)
         if middle is None or not shrinks:
@@ -157,13 +157,13 @@ def _probed_places(flat: Range, probe: Probe, wanted: int, probes: int) -> list[
         if found is None or found > high:
             spans.appendleft((low, middle, shrinks - 1))
         else:
-            places.append(middle)
+            bounds.append(middle)
             spans.extend([(low, middle, _SHRINKS), (found, high, _SHRINKS)])
-    return places
+    return bounds
 
 
 def _common_end(flat: Range, ask: Callable[[str], str | None]) -> str:
-    """Find how much of the first key all keys of the range begin with, and give an end close behind them."""
+    """Find the common prefix of all keys of the range, and return an end close after them."""
     shortest, longest = len(flat.prefix), len(flat.after)
     while shortest < longest:
         middle = (shortest + longest + 1) // 2
@@ -176,7 +176,7 @@ def _common_end(flat: Range, ask: Callable[[str], str | None]) -> str:
 
 def between(low: str, high: str) -> str | None:
     """
-    Give a text between two others, about in the middle if keys are made of ASCII; None if there is no room.
+    Return a string between two others, near the middle for ASCII keys; None if there is none.
 
     >>> between("logs/a", "logs/y")
     'logs/m'
@@ -200,7 +200,7 @@ def between(low: str, high: str) -> str | None:
 
 
 def _real(middle: int, floor: int) -> int:
-    """Give a character that exists; halves of surrogate pairs do not."""
+    """Return a valid character near `middle`: not half of a surrogate pair."""
     if middle not in _SURROGATES:
         return middle
     below = _SURROGATES.start - 1

@@ -1,11 +1,12 @@
 """
-The typed rules of an S3 lifecycle configuration, as frozen data classes.
+The typed rules of an S3 lifecycle configuration, and which part of a bucket they can match. Pure.
 
 A configuration is valid: `document` refuses every other with S3's own error codes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -105,3 +106,59 @@ class Configuration:
     def enabled(self) -> tuple[Rule, ...]:
         """The rules that apply; disabled rules are ignored."""
         return tuple(rule for rule in self.rules if rule.enabled)
+
+
+def covering_prefixes(configuration: Configuration) -> tuple[str, ...]:
+    """Return the fewest prefixes that cover all versions that an enabled rule can match."""
+    return _fewest(rule.filter.prefix for rule in configuration.enabled if _is_about_versions(rule))
+
+
+def upload_prefixes(configuration: Configuration) -> tuple[str, ...]:
+    """Return the fewest prefixes that cover all uploads that an enabled rule can abort."""
+    return _fewest(rule.filter.prefix for rule in configuration.enabled if rule.abort_days is not None)
+
+
+def needs_tags(configuration: Configuration) -> bool:
+    """Return True if an enabled rule has tags, which a listing does not contain."""
+    return any(rule.filter.tags for rule in configuration.enabled if _is_about_versions(rule))
+
+
+@dataclass(frozen=True)
+class Match:
+    """The keys and sizes that a rule can match; both limits are exclusive."""
+
+    prefix: str
+    larger_than: int | None = None
+    smaller_than: int | None = None
+
+
+def matches(configuration: Configuration) -> tuple[Match, ...]:
+    """Return which versions an enabled rule can match, by key and size."""
+    return _matches(rule.filter for rule in configuration.enabled if _is_about_versions(rule))
+
+
+def tag_matches(configuration: Configuration) -> tuple[Match, ...]:
+    """Return which versions a rule with tags can match, by key and size; only their tags are read."""
+    rules = (rule for rule in configuration.enabled if _is_about_versions(rule) and rule.filter.tags)
+    return _matches(rule.filter for rule in rules)
+
+
+def _matches(filters: Iterable[Filter]) -> tuple[Match, ...]:
+    found = (Match(one.prefix, one.larger_than, one.smaller_than) for one in filters)
+    return tuple(dict.fromkeys(found))
+
+
+def _is_about_versions(rule: Rule) -> bool:
+    """Return True if a rule does anything but abort uploads."""
+    return bool(
+        rule.expiration or rule.noncurrent_expiration or rule.transitions or rule.noncurrent_transitions
+    )
+
+
+def _fewest(prefixes: Iterable[str]) -> tuple[str, ...]:
+    """Drop each prefix that begins with another; in sorted order the other comes first."""
+    kept: list[str] = []
+    for prefix in sorted(prefixes):
+        if not kept or not prefix.startswith(kept[-1]):
+            kept.append(prefix)
+    return tuple(kept)

@@ -1,1 +1,1 @@
-"""Transitions: moving versions to another storage class or location, so that one whole copy always exists."""
+"""Transitions: moves to another storage class or location. One complete copy exists at any time."""

@@ -1,10 +1,10 @@
 """
-The manifest of moves: where versions went.
+The log of moves: where versions were moved to.
 
-It is files and no database: an executor must write down where a version is *before* it removes the original,
-and executors on many machines cannot share SQLite. So every writer appends JSON lines to files of its own
-under the state root, which all nodes share, and each line is on disk before anything else happens. The
-files are dealt over 256 folders by the key's hash; looking a key up reads one of them.
+It consists of files, because an executor must record where a version is *before* it removes the original, and
+executors on many machines cannot share SQLite. Each writer appends JSON lines to its own files under the
+state root, which all nodes share, and each line is on disk before the move continues. The files are spread
+over 256 folders by the hash of the key, so that a lookup reads one folder.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _appending = Lock()
 
 
 class Stage(StrEnum):
-    """How far a move has come."""
+    """How far a move has progressed."""
 
     COPIED = "copied"
-    """A whole copy is at the location; the original may still be there too."""
+    """A complete copy is at the location; the original may still exist."""
     MOVED = "moved"
     """The original is removed."""
     WITHDRAWN = "withdrawn"
-    """The original changed before it was removed, so it stays, and the copy goes."""
+    """The original changed before it was removed, so it stays and the copy is removed."""
 
 
 @dataclass(frozen=True)
-class Move:
-    """One line of the manifest: a version, where it went, how far, and who says so."""
+class MoveRecord:
+    """One line of the log: a version, where it went, how far the move is, and the writer."""
 
     bucket: str
     key: str
@@ -47,7 +47,7 @@ class Move:
     etag: str
     size: int
     modified: str
-    """When the version was written; a copy has a time of its own."""
+    """When the version was written; the copy has another time."""
     location: str
     url: str
     rules: tuple[str, ...]
@@ -57,22 +57,22 @@ class Move:
     at: str
     writer: str
 
-    def is_about(self, other: Move) -> bool:
-        """Tell whether two lines speak of the same version and the same copy."""
+    def is_about(self, other: MoveRecord) -> bool:
+        """Return True if two records are about the same version and the same copy."""
         return (self.version, self.etag, self.url) == (other.version, other.etag, other.url)
 
 
 @dataclass(frozen=True)
-class Moves:
-    """The manifest under a state root."""
+class MoveLog:
+    """The log of moves under a state root."""
 
     root: Path
 
-    def append(self, move: Move) -> None:
-        """Write a line down for good; when this returns a power cut cannot take it back."""
+    def append(self, move: MoveRecord) -> None:
+        """Append a record durably: after this returns it survives a power failure."""
         folder = self._folder(move.bucket, move.key)
         file = folder / f"{move.writer}.jsonl"
-        # A line begins with a break of its own: one that was cut off by a full disk must not swallow it.
+        # A line starts with a line break, so that a line truncated by a full disk does not damage it.
         line = "\n" + json.dumps(asdict(move), ensure_ascii=True) + "\n"
         with _appending:
             known = file.exists()
@@ -85,8 +85,8 @@ class Moves:
                 for parent in (folder, *list(folder.parents)[:3]):
                     _sync_folder(parent)
 
-    def lines(self, bucket: str, key: str) -> Iterator[Move]:
-        """Give all lines about a key; those of one writer in their order."""
+    def lines(self, bucket: str, key: str) -> Iterator[MoveRecord]:
+        """Yield all records of a key; those of one writer in their order."""
         folder = self._folder(bucket, key)
         try:
             for file in sorted(folder.glob("*.jsonl")):
@@ -94,25 +94,25 @@ class Moves:
         except OSError as broken:
             raise MetadataError(f"{folder} cannot be read: {broken.strerror}") from None
 
-    def where(self, bucket: str, key: str) -> list[Move]:
-        """Say where the versions of a key went, the last move first."""
-        return sorted(standing(self.lines(bucket, key)), key=lambda move: move.at, reverse=True)
+    def where(self, bucket: str, key: str) -> list[MoveRecord]:
+        """Return where the versions of a key went, the latest move first."""
+        return sorted(current_records(self.lines(bucket, key)), key=lambda move: move.at, reverse=True)
 
     def _folder(self, bucket: str, key: str) -> Path:
         shard = sha256(key.encode()).hexdigest()[:2]
         return self.root / _FOLDER / bucket / shard
 
 
-def standing(lines: Iterable[Move]) -> list[Move]:
+def current_records(lines: Iterable[MoveRecord]) -> list[MoveRecord]:
     """
-    Add the lines up: of each copy the furthest stage that a writer has come to.
+    Return one record per copy, with the furthest stage that a writer has reached.
 
-    What a writer says last replaces what it said before; no clocks of two machines are compared.
+    The last record of a writer replaces its earlier ones. The clocks of two machines are never compared.
     """
-    last: dict[tuple[str, str, str, str], Move] = {}
+    last: dict[tuple[str, str, str, str], MoveRecord] = {}
     for move in lines:
         last[move.version, move.etag, move.url, move.writer] = move
-    found: dict[tuple[str, str, str], Move] = {}
+    found: dict[tuple[str, str, str], MoveRecord] = {}
     for move in last.values():
         place = (move.version, move.etag, move.url)
         known = found.get(place)
@@ -121,16 +121,18 @@ def standing(lines: Iterable[Move]) -> list[Move]:
     return list(found.values())
 
 
-def others_hold(lines: Iterable[Move], own: Move) -> bool:
-    """Tell whether another writer counts on the same copy."""
-    return any(move.is_about(own) for move in standing(line for line in lines if line.writer != own.writer))
+def others_hold(lines: Iterable[MoveRecord], own: MoveRecord) -> bool:
+    """Return True if another writer uses the same copy."""
+    return any(
+        move.is_about(own) for move in current_records(line for line in lines if line.writer != own.writer)
+    )
 
 
-def others_withdrew(lines: Iterable[Move], own: Move) -> bool:
+def others_withdrew(lines: Iterable[MoveRecord], own: MoveRecord) -> bool:
     """
-    Tell whether another writer was about to remove the same copy, and so may still do it.
+    Return True if another writer recorded that it removes the same copy, and may still do it.
 
-    A writer of another run that said so long ago is at work no more: it left the copy behind.
+    A record of another run that is more than an hour old is ignored: its writer left the copy behind.
     """
     return any(
         move.stage is Stage.WITHDRAWN
@@ -141,17 +143,17 @@ def others_withdrew(lines: Iterable[Move], own: Move) -> bool:
     )
 
 
-def _time(move: Move) -> datetime:
+def _time(move: MoveRecord) -> datetime:
     return datetime.fromisoformat(move.at)
 
 
-def _read(file: Path) -> Iterator[Move]:
+def _read(file: Path) -> Iterator[MoveRecord]:
     for line in file.read_text(encoding="utf-8").splitlines():
         try:
             found = json.loads(line)
-            yield replace(Move(**found), rules=tuple(found["rules"]), stage=Stage(found["stage"]))
+            yield replace(MoveRecord(**found), rules=tuple(found["rules"]), stage=Stage(found["stage"]))
         except (ValueError, TypeError, KeyError):
-            # A line that was cut off was never acted upon: its writer did not go on to the original.
+            # A truncated line had no effect: its writer did not continue to the original.
             continue
 
 
