@@ -44,9 +44,9 @@ from ebbtide.targets.oci.model import Image, Quarantine, QuarantineState, Tag
 from ebbtide.targets.oci.oracle import judge
 from ebbtide.targets.oci.policies.policy import Assigned
 from ebbtide.targets.oci.purge.collector import PURGE
-from ebbtide.targets.oci.purge.order import PurgeOrder
+from ebbtide.targets.oci.purge.marks import renewed_marks
 from ebbtide.targets.oci.purge.planning import RegistryPlanner
-from ebbtide.targets.oci.purge.renewing import renewed_marks
+from ebbtide.targets.oci.purge.policy import PurgePolicy
 
 MOST_OF_THE_ORACLE = 1.0
 """How long Spark on two cores may judge a row, in terms of what the plain oracle takes for one."""
@@ -61,7 +61,7 @@ class _Scanned(Collector):
     name, in_order = PURGE, True
     identity = Identity(URL, URL, URL)
 
-    def __init__(self, order: PurgeOrder, planner: RegistryPlanner) -> None:
+    def __init__(self, order: PurgePolicy, planner: RegistryPlanner) -> None:
         self._order, self._planner = order, planner
 
     def policy(self) -> Policy:
@@ -89,7 +89,7 @@ def plan_all(spark: SparkSession, root: Path, manifests: int) -> tuple[Manifest,
     """Plan the purge as if the registry had just been scanned, and say after how long each step was done."""
     began, steps = time.monotonic(), {}
     state = root / "state"
-    order = PurgeOrder(policies(), running(manifests)).dated(NOW)
+    order = PurgePolicy(policies(), running(manifests)).dated(NOW)
     tags = ds.dataset(root / TAGS_FOLDER, format="parquet").count_rows()
     scanned = dict.fromkeys((f"team{number}/app" for number in range(REPOSITORIES)), NOW)
     snapshot = Snapshot(spark, root, scanned, manifests, tags)

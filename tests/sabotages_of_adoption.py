@@ -12,14 +12,14 @@ RUNNING = ("tests/incidents/test_registry_running.py",)
 SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "untagged delete reaches other repositories",
-        "targets/oci/purge/wanted.py",
+        "targets/oci/purge/policy.py",
         "found = [self._is_old(clock) and repositories.matches(repository) for repository, clock in rows]",
         "found = [self._is_old(clock) for repository, clock in rows]",
         WANTED,
     ),
     (
         "untagged age counts from the push",
-        "targets/oci/purge/wanted.py",
+        "targets/oci/purge/policy.py",
         'f.when(f.col("untagged_since").isNotNull(), f.greatest("untagged_since", pushed))',
         'f.when(f.col("untagged_since").isNotNull(), pushed)',
         WANTED,

@@ -87,7 +87,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "explain forgets what a registry cannot delete",
-        "targets/oci/purge/explaining.py",
+        "targets/oci/purge/explanation.py",
         "never, alone = unable(able), unable_alone(able)",
         "never, alone = unable({}), unable_alone({})",
         ("tests/unit/registry_purge/test_explaining.py",),

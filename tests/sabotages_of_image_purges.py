@@ -40,16 +40,16 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a rehearsal adopts a real registry",
-        "targets/oci/marker.py",
+        "targets/oci/purge/identity.py",
         "        if self.rehearsal is not rehearsal:\n",
         "        if False:\n",
         REHEARSED,
     ),
     (
         "a marker without a kind is a rehearsal's",
-        "targets/oci/marker.py",
-        '    kind = found.get(f"{PREFIX}kind", "real")\n',
-        '    kind = found.get(f"{PREFIX}kind", "rehearsal")\n',
+        "targets/oci/purge/identity.py",
+        '    kind = found.get(f"{MARKER_PREFIX}kind", "real")\n',
+        '    kind = found.get(f"{MARKER_PREFIX}kind", "rehearsal")\n',
         REHEARSED,
     ),
     (

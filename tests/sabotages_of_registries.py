@@ -33,7 +33,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a running scan is never too old",
-        "targets/oci/purge/order.py",
+        "targets/oci/purge/policy.py",
         "        if doubt:\n",
         "        if False:\n",
         UNIT,
@@ -75,7 +75,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "what people said of tags does not count",
-        "targets/oci/purge/overlay.py",
+        "targets/oci/purge/marks.py",
         'counts = f.coalesce(f.col("marked") & (stays | pinned) & _says_something(), f.lit(False))',
         "counts = f.lit(False)",
         WHOLE,
@@ -89,21 +89,21 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a manifest stays behind its only tag",
-        "targets/oci/purge/wanted.py",
+        "targets/oci/purge/policy.py",
         'f.bool_and(asked).alias("all")',
         'f.lit(False).alias("all")',
         WANTED,
     ),
     (
         "a manifest goes with one of its tags",
-        "targets/oci/purge/wanted.py",
+        "targets/oci/purge/policy.py",
         'f.bool_and(asked).alias("all")',
         'f.bool_or(asked).alias("all")',
         WANTED,
     ),
     (
         "what is found running is not renewed",
-        "targets/oci/purge/renewing.py",
+        "targets/oci/purge/marks.py",
         "        if after != before:\n",
         "        if False:\n",
         WHOLE,

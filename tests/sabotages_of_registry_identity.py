@@ -50,7 +50,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a listing shows what is in the bin as present",
-        "targets/oci/purge/removed.py",
+        "targets/oci/purge/last_scan.py",
         "        if not later:\n",
         "        if later:\n",
         LISTING,

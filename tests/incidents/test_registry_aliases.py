@@ -25,8 +25,8 @@ from ebbtide.core.errors import Busy
 from ebbtide.state.locks import target_lock
 from ebbtide.targets.oci.bin.entry import MARKER_REPOSITORY
 from ebbtide.targets.oci.client.registry import open_registry
-from ebbtide.targets.oci.kind import registry_shop
-from ebbtide.targets.oci.marker import read_marker
+from ebbtide.targets.oci.kind import registry_context
+from ebbtide.targets.oci.purge.identity import read_marker
 
 __all__ = ["spark_ebb"]
 
@@ -97,11 +97,11 @@ def test_spellings_of_one_registry_share_pins_roles_log_and_lock(ebb, registry, 
     for one in (registry.url, f"oci://127.0.0.1:{port:05}"):
         _, said = ebb("unpin", f"{one}/{repository}:v1", by="mallory", code=2)
         assert "needs the role image-purge-writer" in said
-    uids = {registry_shop(State(), one).uid for one in (registry.url, *others)}
+    uids = {registry_context(State(), one).uid for one in (registry.url, *others)}
 
     assert {one: {f"{repository}:v1"} for one in (registry.url, *others)} == logs
     assert 1 == len(uids)
-    first, second = (registry_shop(State(), one).uid for one in (registry.url, others[0]))
+    first, second = (registry_context(State(), one).uid for one in (registry.url, others[0]))
     with target_lock(tmp_path, first, "one"), pytest.raises(Busy), target_lock(tmp_path, second, "another"):
         pass
 

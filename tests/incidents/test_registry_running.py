@@ -11,7 +11,7 @@ from tests.services.image_place import APP, ImagePlace
 
 from ebbtide.cli.state import State
 from ebbtide.core.errors import EnvironmentProblem
-from ebbtide.targets.oci.kind import registry_shop
+from ebbtide.targets.oci.kind import registry_context
 from ebbtide.targets.oci.purge.running_choice import applied_source
 from ebbtide.targets.oci.records.model import Role
 
@@ -136,7 +136,7 @@ def test_apply_judges_by_the_recorded_source(no_spark, monkeypatch, configured):
     place = no_spark
     place.ebb("plan", place.target, code=1)
     monkeypatch.setenv("EBBTIDE_REGISTRY__RUNNING", configured)
-    shop = registry_shop(State(), place.target)
+    shop = registry_context(State(), place.target)
     sources = [applied_source(shop, None), applied_source(shop, str(place.ebb.folder / "none.json"))]
     same = applied_source(shop, str(place.ebb.folder / "pods.json"))
     shop.records.grant(shop.uid, "ines", Role.IMAGE_WRITER, "ines")

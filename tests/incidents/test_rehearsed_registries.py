@@ -13,7 +13,7 @@ from ebbtide.targets.oci.bin.entry import MARKER_REPOSITORY
 from ebbtide.targets.oci.client.manifest import OCI_MANIFEST
 from ebbtide.targets.oci.client.names import digest_of
 from ebbtide.targets.oci.client.registry import Manifest, open_registry
-from ebbtide.targets.oci.marker import PREFIX, TAG
+from ebbtide.targets.oci.purge.identity import MARKER_PREFIX, MARKER_TAG
 
 KINDS = {"real": [], "rehearsal": ["--rehearsal"]}
 
@@ -69,10 +69,10 @@ def test_a_registry_belongs_to_one_kind_of_root(root, target, first, second):
 def without_kind(target):
     """Rewrite the marker of a registry as earlier versions wrote it."""
     with closing(open_registry(target)) as registry:
-        plain = json.loads(registry.manifest(MARKER_REPOSITORY, TAG).body)
-        del plain["annotations"][f"{PREFIX}kind"]
+        plain = json.loads(registry.manifest(MARKER_REPOSITORY, MARKER_TAG).body)
+        del plain["annotations"][f"{MARKER_PREFIX}kind"]
         body = json.dumps(plain).encode()
-        registry.put_manifest(MARKER_REPOSITORY, TAG, Manifest(digest_of(body), OCI_MANIFEST, body))
+        registry.put_manifest(MARKER_REPOSITORY, MARKER_TAG, Manifest(digest_of(body), OCI_MANIFEST, body))
 
 
 def test_a_marker_of_an_earlier_version_is_real(root, target):

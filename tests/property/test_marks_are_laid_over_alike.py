@@ -10,9 +10,8 @@ import pytest
 from ebbtide.core.instant import NEVER
 from ebbtide.targets.oci.model import Quarantine, QuarantineState
 from ebbtide.targets.oci.policies.policy import Assigned
-from ebbtide.targets.oci.purge.known import marked_image, marked_tag
-from ebbtide.targets.oci.purge.looking import mark_row
-from ebbtide.targets.oci.purge.overlay import with_marks
+from ebbtide.targets.oci.purge.marks import marked_image, marked_tag, with_marks
+from ebbtide.targets.oci.purge.scans import mark_row
 from ebbtide.targets.oci.records.model import Mark, Target
 from ebbtide.targets.oci.tables import IMAGES, MARKS, TAGS, image_of, tag_of
 

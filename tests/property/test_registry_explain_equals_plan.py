@@ -14,7 +14,7 @@ from ebbtide.targets.oci.client.registry import Ability, Capabilities
 from ebbtide.targets.oci.evaluation.verdicts import evaluate
 from ebbtide.targets.oci.oracle import judge
 from ebbtide.targets.oci.purge.abilities import unable, unable_alone
-from ebbtide.targets.oci.purge.explaining import answers
+from ebbtide.targets.oci.purge.explanation import explained_items
 from ebbtide.targets.oci.purge.standings import BLOCKED, names_alone, registry_verdicts
 
 pytestmark = pytest.mark.spark
@@ -41,7 +41,7 @@ def test_every_row_is_explained_as_it_was_decided(spark):
     judged = registry_verdicts(verdicts, names_alone(verdicts, tags), unable(able), unable_alone(able))
     rows = {(row["address"], row["version"]): row for row in decisions_at(judged, NOW).toArrow().to_pylist()}
     seen = Counter()
-    for one in answers(judge(world.policies, world.images, NOW, world.running), able, NOW):
+    for one in explained_items(judge(world.policies, world.images, NOW, world.running), able, NOW):
         row = rows.pop((f"{one.judgement.repository}@{one.judgement.digest}", one.judgement.tag or ""))
         seen[one.decision, one.reason == BLOCKED] += 1
         due = row["decision"] == Decision.DUE

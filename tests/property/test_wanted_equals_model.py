@@ -11,7 +11,7 @@ from tests.worlds_of_images import tables
 
 from ebbtide.core.instant import days_after, parse_instant
 from ebbtide.targets.oci.model import GOES, Image, ImageDecision, Tag
-from ebbtide.targets.oci.purge.wanted import Named, Wanted, only_wanted, with_wanted
+from ebbtide.targets.oci.purge.policy import DeleteRequest, RequestedImage, only_requested, with_requests
 
 pytestmark = pytest.mark.spark
 
@@ -30,7 +30,7 @@ MEANT = {
 """Which repositories a pattern means."""
 TAGGED = {"v1": {"v1"}, ".*": {*TAGS}, "none": set()}
 WANTED = [
-    Wanted((), 30 * 86_400, pattern, tag, untagged)
+    DeleteRequest((), 30 * 86_400, pattern, tag, untagged)
     for pattern, tag, untagged in (
         ("ua", "none", True),
         ("ua", "v1", False),
@@ -40,7 +40,7 @@ WANTED = [
         ("nothing", ".*", True),
     )
 ]
-WANTED.append(replace(WANTED[0], named=(Named("ua2", "v1"), Named("xua", "", SHARED[0]))))
+WANTED.append(replace(WANTED[0], named=(RequestedImage("ua2", "v1"), RequestedImage("xua", "", SHARED[0]))))
 
 
 def drawn(random):
@@ -72,12 +72,14 @@ def modelled(images, wanted):
         )
         known = [at for at in (image.untagged_since, image.pushed_at or image.seen_at) if at is not None]
         old = image.untagged_since is not None and max(known) <= limit
-        if Named(image.repository, "", image.digest) in wanted.named or (wanted.untagged and meant and old):
+        if RequestedImage(image.repository, "", image.digest) in wanted.named or (
+            wanted.untagged and meant and old
+        ):
             yield image.repository, image.digest
         for tag in image.tags:
             clock = tag.moved_at or tag.seen_at
             asked = meant and tag.name in TAGGED[wanted.tag] and clock is not None and clock <= limit
-            if asked or Named(image.repository, tag.name) in wanted.named:
+            if asked or RequestedImage(image.repository, tag.name) in wanted.named:
                 yield image.repository, tag.name
 
 
@@ -87,7 +89,7 @@ def test_what_is_asked_for_equals_the_model(spark):
     frames = [frame.cache() for frame in tables(spark, images)]
     reached = set()
     for wanted in WANTED:
-        manifests, tags = with_wanted(*frames, wanted, NOW)
+        manifests, tags = with_requests(*frames, wanted, NOW)
         asked = manifests.where("delete_requested").select("repository", "digest")
         actual = asked.union(tags.where("delete_requested").select("repository", "tag")).toArrow().to_pylist()
         expected = sorted(modelled(images, wanted))
@@ -133,7 +135,7 @@ def test_what_is_left_of_the_verdicts_equals_the_model(spark):
 
     images = spark.createDataFrame(image_rows, f"{place}, delete_requested boolean")
     tags = spark.createDataFrame(tag_rows, f"{place}, tag string, delete_requested boolean")
-    found = only_wanted(judged(verdicts), judged(otherwise), images, tags).toArrow().to_pylist()
+    found = only_requested(judged(verdicts), judged(otherwise), images, tags).toArrow().to_pylist()
     actual = sorted((row["repository"], row["digest"], row["tag"]) for row in found)
 
     assert sorted(left(image_rows, tag_rows, verdicts, otherwise)) == actual

@@ -12,7 +12,7 @@ from tests.services.ebb import Ebb
 from ebbtide.cli.state import State
 from ebbtide.targets.oci.client.image_layout import ImageLayout
 from ebbtide.targets.oci.client.registry import RegistrySpec
-from ebbtide.targets.oci.kind import image_records, registry_shop
+from ebbtide.targets.oci.kind import image_records, registry_context
 
 FIRST = "2026-01-01T00:00:00Z"
 LATER = "2026-01-06T00:00:00Z"
@@ -24,7 +24,7 @@ ALL = ("--yes", "--override-breaker")
 def adopt(target: str, by: str = "tests") -> None:
     """Adopt a registry in the state root of the folder that commands run in, as `ebb plan --adopt` does."""
     state = State()
-    image_records(state).adopt(registry_shop(state, target).uid, by)
+    image_records(state).adopt(registry_context(state, target).uid, by)
 
 
 class ImagePlace:

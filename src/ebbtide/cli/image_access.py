@@ -15,7 +15,7 @@ from ebbtide.core.errors import BadInput
 from ebbtide.core.instant import format_instant, format_second
 from ebbtide.state.users import current_user
 from ebbtide.targets.oci.client.address import image_ref, registry_address
-from ebbtide.targets.oci.kind import image_records, registry_shop
+from ebbtide.targets.oci.kind import image_records, registry_context
 from ebbtide.targets.oci.records.model import EVERYWHERE, LogEntry, Role, read_role
 
 app = typer.Typer(add_completion=False)
@@ -47,7 +47,7 @@ def adopt(
     from ebbtide.targets.oci.purge.identity import adopt_as_new  # noqa: PLC0415 (it loads much)
 
     state: State = context.obj
-    shop = registry_shop(state, registry)
+    shop = registry_context(state, registry)
     known = shop.records.identity(shop.name) is not None
     if as_new:
         adopt_as_new(shop, current_user())

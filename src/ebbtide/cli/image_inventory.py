@@ -21,13 +21,11 @@ from ebbtide.core.instant import format_instant, format_second
 from ebbtide.targets.oci.client.address import RegistryUrl, image_ref, parse_address
 from ebbtide.targets.oci.inventory.events import Event as Told
 from ebbtide.targets.oci.inventory.events import Listener
-from ebbtide.targets.oci.kind import image_records, registry_shop
+from ebbtide.targets.oci.kind import image_records, registry_context
 from ebbtide.targets.oci.model import Image, Tag
-from ebbtide.targets.oci.purge.explaining import Explained
-from ebbtide.targets.oci.purge.explanation import explained_ref, explanation, plain_answer
-from ebbtide.targets.oci.purge.known import known
-from ebbtide.targets.oci.purge.removed import Place, removed_images
-from ebbtide.targets.oci.purge.renewing import FOUND_RUNNING
+from ebbtide.targets.oci.purge.explanation import ExplainedImage, explained_ref, explanation, plain_item
+from ebbtide.targets.oci.purge.last_scan import ImagePlace, last_scan, removed_images
+from ebbtide.targets.oci.purge.marks import FOUND_RUNNING
 from ebbtide.targets.oci.records.model import Action, Event
 
 app = typer.Typer(add_completion=False)
@@ -53,9 +51,9 @@ def ls(
     They are listed as of the last scan; images that were removed since are marked.
     """
     state: State = context.obj
-    shop = registry_shop(state, target)
+    shop = registry_context(state, target)
     address = parse_address(target)
-    found = known(image_records(state), state.root, shop.uid, target)
+    found = last_scan(image_records(state), state.root, shop.uid, target)
     removed = removed_images(found, state.root, state.ledger)
     shown = 0
     for repository, digest, tag in found.tags(address.repository if isinstance(address, RegistryUrl) else ""):
@@ -64,7 +62,7 @@ def ls(
         if as_json:
             print(json.dumps(_plain(repository, digest, tag) | {"state": str(place)}, ensure_ascii=False))
         else:
-            gone = "" if place is Place.PRESENT else f"  [yellow]{place}[/yellow]"
+            gone = "" if place is ImagePlace.PRESENT else f"  [yellow]{place}[/yellow]"
             say(
                 f"{safe(repository)}:[bold]{safe(tag.name)}[/bold]  {digest[:19]}{gone}  {safe(_terms(tag))}"
                 f"  [dim]{_since(tag)}[/dim]"
@@ -120,7 +118,7 @@ def explain(
         show_explanation(found)
 
 
-def explained_image(state: State, ref: str, running: str | None, now: datetime) -> Explained:
+def explained_image(state: State, ref: str, running: str | None, now: datetime) -> ExplainedImage:
     """Explain the image of a full reference."""
     image = image_ref(ref)
     registry = open_registry(state, image.registry)
@@ -136,11 +134,11 @@ def show(context: typer.Context, ref: Ref, now: Now = None, as_json: AsJson = Fa
     state: State = context.obj
     explained = explained_image(state, ref, None, instant(now, state.clock))
     image = image_ref(ref)
-    uid = registry_shop(state, image.registry).uid
+    uid = registry_context(state, image.registry).uid
     entries = list(islice(image_records(state).log(uid, subject=image.name), _MOST_ENTRIES))
     seen = next((entry.at for entry in entries if entry.what == FOUND_RUNNING), None)
     if as_json:
-        plain = [plain_answer(one) for one in explained.answers]
+        plain = [plain_item(one) for one in explained.items]
         log = [plain_entry(entry) for entry in entries]
         known = plain_image(explained.image) | {"last_seen_running": seen}
         print_json({**known, "judgements": plain, "log": log})
@@ -193,7 +191,7 @@ def listen(
     With --json the address, every event and every refusal is one line.
     """
     state: State = context.obj
-    shop = registry_shop(state, target)
+    shop = registry_context(state, target)
 
     def store(events: Sequence[Told]) -> None:
         shop.records.add_events(

@@ -16,7 +16,7 @@ from ebbtide.core.errors import BadInput
 from ebbtide.core.instant import NEVER, format_second, parse_instant
 from ebbtide.state.users import current_user
 from ebbtide.targets.oci.client.address import ImageRef, image_ref
-from ebbtide.targets.oci.kind import image_records, registry_shop
+from ebbtide.targets.oci.kind import image_records, registry_context
 from ebbtide.targets.oci.model import QuarantineState
 from ebbtide.targets.oci.records.marks import Operation, assigning, pinning, quarantining, unpinning
 from ebbtide.targets.oci.records.model import Mark, Target
@@ -41,7 +41,7 @@ def change_image(
     target = find_image(state, image)
     if manifest:
         target = replace(target, tag="")
-    from ebbtide.targets.oci.purge.known import copied_before  # noqa: PLC0415 (Arrow takes a while to load)
+    from ebbtide.targets.oci.purge.last_scan import copied_before  # noqa: PLC0415 (Arrow takes a while to load)
 
     uid = identified_registry(state, image.registry, what).uid
     seen = copied_before(image_records(state), state.root, uid, image.registry, target)
@@ -57,7 +57,7 @@ def change_image(
 
 def find_image(state: State, image: ImageRef) -> Target:
     """Resolve a name in the registry, so that only an existing image is marked."""
-    with registry_shop(state, image.registry).opened() as registry:
+    with registry_context(state, image.registry).opened() as registry:
         found = registry.resolve(image.repository, image.reference)
     return Target(image.repository, image.tag, found.digest)
 

@@ -29,11 +29,11 @@ from ebbtide.state.locks import target_lock
 from ebbtide.state.users import current_user
 from ebbtide.targets.kinds import words_of
 from ebbtide.targets.oci.client.address import image_ref, repository_url
-from ebbtide.targets.oci.kind import registry_shop
+from ebbtide.targets.oci.context import RegistryContext
+from ebbtide.targets.oci.kind import registry_context
 from ebbtide.targets.oci.model import ImageDecision as Judged
 from ebbtide.targets.oci.purge.collector import looker_of
-from ebbtide.targets.oci.purge.shop import RegistryShop
-from ebbtide.targets.oci.purge.wanted import Named, Wanted
+from ebbtide.targets.oci.purge.policy import DeleteRequest, RequestedImage
 from ebbtide.targets.oci.records.model import Role
 
 app = typer.Typer(add_completion=False)
@@ -51,7 +51,7 @@ def scan(
 ) -> None:
     """Scan a registry and give new images their policies; nothing in the registry is changed."""
     state: State = context.obj
-    shop = registry_shop(state, target)
+    shop = registry_context(state, target)
     open_registry(state, target).check_ready()
     check_free(state, shop.uid)
     with (
@@ -88,7 +88,7 @@ def plan_purge(
 
 
 def plan_wanted(
-    state: State, target: str, running: str | None, master: str | None, wanted: Wanted
+    state: State, target: str, running: str | None, master: str | None, wanted: DeleteRequest
 ) -> Manifest:
     """Plan the deletion of the given images, and of nothing else."""
     now = state.clock()
@@ -199,7 +199,7 @@ def delete(
     """
     state: State = context.obj
     address, wanted = _wanted(target, older_than, repository, tag, untagged=untagged)
-    shop = registry_shop(state, address)
+    shop = registry_context(state, address)
     what = f"delete {target}" if older_than is None else f"delete what is older than {older_than}"
     shop.records.require(shop.uid, Role.IMAGE_WRITER, current_user(), what)
     _check_there(shop, target, wanted)
@@ -231,24 +231,24 @@ def delete(
 
 def _wanted(
     target: str, older_than: str | None, repository: str, tag: str, *, untagged: bool
-) -> tuple[str, Wanted]:
+) -> tuple[str, DeleteRequest]:
     """Parse the arguments: the address to scan, and the images to delete."""
     if older_than is None:
         if (repository, tag, untagged) != ("*", ".*", False):
             raise BadInput("--repository, --tag and --untagged need --older-than", fix="add --older-than")
         image = image_ref(target)
-        named = Named(image.repository, image.tag, image.digest)
-        return repository_url(image.registry, image.repository), Wanted((named,))
+        named = RequestedImage(image.repository, image.tag, image.digest)
+        return repository_url(image.registry, image.repository), DeleteRequest((named,))
     if not target.startswith(("oci://", "oci-layout:")):
         raise BadInput(
             f"{target!r} is not a registry", fix="write oci://HOST, oci://HOST/REPO or oci-layout:FOLDER"
         )
-    wanted = Wanted((), int(_age(older_than).total_seconds()), repository, tag, untagged)
+    wanted = DeleteRequest((), int(_age(older_than).total_seconds()), repository, tag, untagged)
     wanted.check()
     return target, wanted
 
 
-def _check_there(shop: RegistryShop, target: str, wanted: Wanted) -> None:
+def _check_there(shop: RegistryContext, target: str, wanted: DeleteRequest) -> None:
     """Raise NotFound, before Spark starts, if an image that was named does not exist."""
     with shop.opened() as registry:
         for one in wanted.named:

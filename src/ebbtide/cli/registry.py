@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING
 from ebbtide.cli.state import State
 from ebbtide.core.errors import MetadataError
 from ebbtide.state.users import current_user
-from ebbtide.targets.oci.kind import image_records, registry_shop
+from ebbtide.targets.oci.kind import image_records, registry_context
 
 if TYPE_CHECKING:
-    from ebbtide.targets.oci.purge.shop import RegistryShop
-    from ebbtide.targets.oci.purge.target import RegistryTarget
+    from ebbtide.targets.oci.context import RegistryContext
+    from ebbtide.targets.oci.target import RegistryTarget
 
 # ruff: noqa: PLC0415 - commands that read records need no registry client
 
 
 def open_registry(state: State, target: str) -> RegistryTarget:
     """Open a registry."""
-    from ebbtide.targets.oci.purge.target import RegistryTarget
+    from ebbtide.targets.oci.target import RegistryTarget
 
-    return RegistryTarget(registry_shop(state, target), state)
+    return RegistryTarget(registry_context(state, target), state)
 
 
-def identified_registry(state: State, target: str, what: str, *, adopt: bool = False) -> RegistryShop:
+def identified_registry(state: State, target: str, what: str, *, adopt: bool = False) -> RegistryContext:
     """Return a registry that a command is going to change, after making sure which registry it is."""
     from ebbtide.targets.oci.purge.identity import identify
 
-    shop = registry_shop(state, target)
+    shop = registry_context(state, target)
     for warning in identify(shop, current_user(), what, adopt=adopt):
         print(f"warning: {warning}", file=sys.stderr)
     return shop
@@ -43,7 +43,7 @@ def records_uid(state: State, target: str, what: str = "") -> str:
     """
     from ebbtide.targets.oci.client.address import spelled_uid
 
-    shop = registry_shop(state, target)
+    shop = registry_context(state, target)
     try:
         uid = shop.uid
     except MetadataError as contradiction:

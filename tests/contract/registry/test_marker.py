@@ -13,7 +13,13 @@ from ebbtide.targets.oci.bin.contents import bin_repositories, clear_leftovers, 
 from ebbtide.targets.oci.bin.entry import MARKER_REPOSITORY, bin_repository, is_bin
 from ebbtide.targets.oci.client.image_layout import ImageLayout
 from ebbtide.targets.oci.client.registry import Registry, open_registry
-from ebbtide.targets.oci.marker import TAG, RegistryMarker, is_same, read_marker, write_marker
+from ebbtide.targets.oci.purge.identity import (
+    MARKER_TAG,
+    RegistryMarker,
+    is_same_registry,
+    read_marker,
+    write_marker,
+)
 
 
 def test_what_is_written_is_read(images: Registry):
@@ -57,8 +63,8 @@ def test_one_registry_and_its_copy(layout: ImageLayout, tmp_path):
     ):
         write_marker(copy, marker)
 
-        assert is_same(layout, marker, same)
-        assert not is_same(layout, marker, copy)
+        assert is_same_registry(layout, marker, same)
+        assert not is_same_registry(layout, marker, copy)
 
 
 def test_the_marker_survives_everything_that_empties_bins(images: Registry, repository: str):
@@ -81,6 +87,6 @@ def test_the_marker_survives_everything_that_empties_bins(images: Registry, repo
 
 def test_something_else_in_its_place(layout: ImageLayout):
     """Nobody can say which registry this is, so it stops."""
-    push_image(layout, MARKER_REPOSITORY, [TAG])
+    push_image(layout, MARKER_REPOSITORY, [MARKER_TAG])
     with pytest.raises(MetadataError, match="cannot be understood"):
         read_marker(layout)

@@ -33,7 +33,7 @@ from ebbtide.engine.reading import Row, stream_decisions
 from ebbtide.targets.lake.kind import shared_catalog
 from ebbtide.targets.oci.client.image_layout import ImageLayout
 from ebbtide.targets.oci.client.registry import RegistrySpec
-from ebbtide.targets.oci.kind import registry_shop
+from ebbtide.targets.oci.kind import registry_context
 from ebbtide.targets.oci.policies.document import parse_policies
 from ebbtide.targets.s3.kind import bucket_rules
 from ebbtide.targets.s3.rules.document import read_configuration
@@ -296,7 +296,7 @@ class LayoutWorld(World):
                 {"repository": "app", "tag": "v", "policy": "Long"},
             ],
         }
-        shop = registry_shop(self.place, self.url)
+        shop = registry_context(self.place, self.url)
         shop.records.save_policies(shop.uid, parse_policies(json.dumps(document), "json"), "tests")
 
     def contents(self) -> Mapping[str, str]:

@@ -25,7 +25,7 @@ from ebbtide.targets.oci.client.manifest import OCI_INDEX
 from ebbtide.targets.oci.client.registry import RegistrySpec, open_registry
 from ebbtide.targets.oci.kind import image_records
 from ebbtide.targets.oci.policies.policy import Assigned
-from ebbtide.targets.oci.purge.removed import RESTORED
+from ebbtide.targets.oci.purge.last_scan import RESTORED
 from ebbtide.targets.oci.records.marks import pinning
 from ebbtide.targets.oci.records.model import Mark, Target
 

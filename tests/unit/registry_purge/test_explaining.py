@@ -10,8 +10,8 @@ from ebbtide.targets.oci.client.registry import Ability, Capabilities
 from ebbtide.targets.oci.model import Image, Tag
 from ebbtide.targets.oci.policies.document import read_policies
 from ebbtide.targets.oci.policies.policy import Assigned
-from ebbtide.targets.oci.purge.explaining import explain_image
-from ebbtide.targets.oci.purge.order import PurgeOrder
+from ebbtide.targets.oci.purge.explanation import explain_image
+from ebbtide.targets.oci.purge.policy import PurgePolicy
 from ebbtide.targets.oci.purge.standings import BLOCKED
 
 NOW = parse_instant("2026-03-01")
@@ -27,9 +27,9 @@ ALONE = Image("app", D, (Tag("old", OLD, Assigned("Scrap")),), pushed_at=OLD)
 def explained(image: Image, manifests: Ability, tags: Ability) -> dict[str | None, tuple[str, str]]:
     """Explain an image of a registry with these abilities: decision and reason by tag."""
     able = Capabilities(manifests, tags, Ability.NO, Ability.NO)
-    found = explain_image([image], "app:old", D, "old", PurgeOrder(POLICIES), NOW, lambda _: able)
-    assert all(one.reason for one in found.answers)
-    return {one.judgement.tag: (one.decision, one.reason) for one in found.answers}
+    found = explain_image([image], "app:old", D, "old", PurgePolicy(POLICIES), NOW, lambda _: able)
+    assert all(one.reason for one in found.items)
+    return {one.judgement.tag: (one.decision, one.reason) for one in found.items}
 
 
 @pytest.mark.parametrize("ability", [Ability.NO, Ability.DENIED, Ability.UNKNOWN])
@@ -57,7 +57,7 @@ def test_a_registry_is_not_asked_about_what_stays():
         raise AssertionError("the registry was asked")
 
     image = Image("app", D, (Tag("kept", OLD, Assigned("Long")),), pushed_at=OLD)
-    found = explain_image([image], "app:kept", D, "kept", PurgeOrder(POLICIES), NOW, probe)
+    found = explain_image([image], "app:kept", D, "kept", PurgePolicy(POLICIES), NOW, probe)
 
-    assert {"held"} == {one.decision for one in found.answers}
-    assert NEVER == found.answers[0].deadline
+    assert {"held"} == {one.decision for one in found.items}
+    assert NEVER == found.items[0].deadline

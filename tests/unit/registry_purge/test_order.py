@@ -11,8 +11,7 @@ from ebbtide.core.instant import parse_instant
 from ebbtide.targets.oci.model import RunningImages, RunningReference
 from ebbtide.targets.oci.policies.document import parse_policies
 from ebbtide.targets.oci.policies.policy import Policies
-from ebbtide.targets.oci.purge.order import PurgeOrder, read_order
-from ebbtide.targets.oci.purge.wanted import Named, Wanted
+from ebbtide.targets.oci.purge.policy import DeleteRequest, PurgePolicy, RequestedImage, read_purge_policy
 
 NOW = parse_instant("2026-01-06")
 DIGEST = f"sha256:{'a' * 64}"
@@ -22,9 +21,9 @@ POLICIES = parse_policies('{"assign": [{"repository": "*", "tag": "v.*", "policy
 @pytest.mark.parametrize(
     "order",
     [
-        PurgeOrder(Policies()),
-        PurgeOrder(POLICIES, RunningImages((), NOW)),
-        PurgeOrder(
+        PurgePolicy(Policies()),
+        PurgePolicy(POLICIES, RunningImages((), NOW)),
+        PurgePolicy(
             POLICIES,
             RunningImages(
                 (
@@ -35,13 +34,19 @@ POLICIES = parse_policies('{"assign": [{"repository": "*", "tag": "v.*", "policy
                 NOW,
             ),
             timedelta(hours=3),
-            Wanted((Named("a", "v1"), Named("b", "", DIGEST)), 3600, "team/*", "v.*", untagged=True),
+            DeleteRequest(
+                (RequestedImage("a", "v1"), RequestedImage("b", "", DIGEST)),
+                3600,
+                "team/*",
+                "v.*",
+                untagged=True,
+            ),
         ),
     ],
 )
 def test_an_order_is_read_back_as_it_was(order):
     """What a plan keeps of its order says the same again."""
-    found = read_order(order.to_json())
+    found = read_purge_policy(order.to_json())
 
     assert order.hash == found.hash
     assert order.running == found.running or set(order.running.references) == set(found.running.references)
@@ -50,14 +55,14 @@ def test_an_order_is_read_back_as_it_was(order):
 
 def test_other_policies_are_another_order():
     """A change of the policies is seen by the hash."""
-    assert PurgeOrder(Policies()).hash != PurgeOrder(POLICIES).hash
+    assert PurgePolicy(Policies()).hash != PurgePolicy(POLICIES).hash
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"policies": 1, "running": null, "wanted": null}'])
 def test_an_order_that_cannot_be_read_stops(text):
     """A damaged order is an error and never an empty one."""
     with pytest.raises(MetadataError):
-        read_order(text)
+        read_purge_policy(text)
 
 
 @pytest.mark.parametrize(
@@ -66,12 +71,12 @@ def test_an_order_that_cannot_be_read_stops(text):
 def test_a_running_scan_that_failed_or_is_too_old_stops_the_purge(running, hours):
     """Not to know what runs is not to know that nothing does."""
     with pytest.raises(SafetyStop, match="running scan"):
-        PurgeOrder(POLICIES, running).check_running(NOW + timedelta(hours=hours))
+        PurgePolicy(POLICIES, running).check_running(NOW + timedelta(hours=hours))
 
 
 def test_a_running_scan_without_a_time_is_of_the_time_of_the_plan():
     """A list that says no time was made for this plan, and is too old a day later as any other."""
-    order = PurgeOrder(POLICIES, RunningImages()).dated(NOW)
+    order = PurgePolicy(POLICIES, RunningImages()).dated(NOW)
 
     order.check_running(NOW + timedelta(hours=24))
     with pytest.raises(SafetyStop):
@@ -81,4 +86,4 @@ def test_a_running_scan_without_a_time_is_of_the_time_of_the_plan():
 def test_a_pattern_that_is_none_is_refused():
     """A bad pattern is found before anything is asked of the registry."""
     with pytest.raises(PolicyError):
-        Wanted((), 3600, "*", "(").check()
+        DeleteRequest((), 3600, "*", "(").check()

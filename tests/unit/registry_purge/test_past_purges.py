@@ -15,10 +15,9 @@ from tests.services.outcomes import FIRST, Desk, Happened
 from ebbtide.core.decision import Outcome
 from ebbtide.state.runs import Ledger, RunState
 from ebbtide.targets.oci.client.registry import RegistrySpec
+from ebbtide.targets.oci.context import RegistryContext
 from ebbtide.targets.oci.inventory.snapshots import write_snapshot_rows
-from ebbtide.targets.oci.purge.known import Known
-from ebbtide.targets.oci.purge.removed import Place, RemovedImages, removed_images
-from ebbtide.targets.oci.purge.shop import RegistryShop
+from ebbtide.targets.oci.purge.last_scan import ImagePlace, LastScan, RemovedImages, removed_images
 from ebbtide.targets.oci.records.records import ImageRecords
 
 UID = "registry"
@@ -61,9 +60,9 @@ class Purges:
     @property
     def removed(self) -> RemovedImages:
         """What a listing knows."""
-        return removed_images(Known(self.folder, UID, self.records, self.now), self.root, self.ledger)
+        return removed_images(LastScan(self.folder, UID, self.records, self.now), self.root, self.ledger)
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[ImagePlace]:
         """Say where a listing says that both tags are."""
         found = self.removed
         return [found.place("app", DIGEST, tag) for tag in ("v1", "v2")]
@@ -96,7 +95,7 @@ def test_a_listing_reads_no_outcomes_of_past_purges(purges):
         purges.fold()
     shutil.rmtree(purges.root / "runs")
 
-    assert [Place.IN_BIN, Place.PRESENT] == purges.places()
+    assert [ImagePlace.IN_BIN, ImagePlace.PRESENT] == purges.places()
 
 
 def test_a_listing_knows_runs_that_just_ended(purges):
@@ -112,9 +111,9 @@ def test_a_listing_knows_runs_that_just_ended(purges):
     purges.now += DAY
     purges.scan()
 
-    assert [Place.IN_BIN, Place.GONE] == before
-    assert [Place.GONE, Place.GONE] == after
-    assert [Place.PRESENT, Place.PRESENT] == purges.places()
+    assert [ImagePlace.IN_BIN, ImagePlace.GONE] == before
+    assert [ImagePlace.GONE, ImagePlace.GONE] == after
+    assert [ImagePlace.PRESENT, ImagePlace.PRESENT] == purges.places()
 
 
 def test_a_bin_that_was_emptied_before_an_image_went_there(purges):
@@ -128,7 +127,7 @@ def test_a_bin_that_was_emptied_before_an_image_went_there(purges):
         purges.run(collector, outcome, tag)
         purges.fold()
 
-    assert [Place.IN_BIN, Place.PRESENT] == purges.places()
+    assert [ImagePlace.IN_BIN, ImagePlace.PRESENT] == purges.places()
 
 
 def test_a_listing_makes_as_many_queries_after_many_runs_as_after_one(purges):
@@ -148,7 +147,7 @@ def test_a_listing_makes_as_many_queries_after_many_runs_as_after_one(purges):
 
 def test_whether_a_run_may_have_removed_something(purges):
     """A run that ended at the moment or later counts, one that goes on too, and a mere plan does not."""
-    shop = RegistryShop(SPEC, purges.records, purges.ledger, purges.root, lambda: FIRST, owner=UID)
+    shop = RegistryContext(SPEC, purges.records, purges.ledger, purges.root, lambda: FIRST, owner=UID)
     found = [shop.purged_since(FIRST)]
     Desk(purges.root, purges.ledger, UID).begin("registry")
     found.append(shop.purged_since(FIRST))

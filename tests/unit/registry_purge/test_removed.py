@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ebbtide.core.instant import parse_instant
-from ebbtide.targets.oci.purge.removed import Place, RemovedImages, _Fact
+from ebbtide.targets.oci.purge.last_scan import ImagePlace, RemovedImages, _Fact
 
 SCAN, EARLY, FIRST, SECOND, THIRD = (parse_instant(f"2026-01-0{day}") for day in (2, 1, 3, 4, 5))
 TAG, AGAIN, IMAGE = "app@sha256:1 v1", "app:v1", "app@sha256:1"
-BIN, GONE, PRESENT = Place.IN_BIN, Place.GONE, Place.PRESENT
+BIN, GONE, PRESENT = ImagePlace.IN_BIN, ImagePlace.GONE, ImagePlace.PRESENT
 
 
 @pytest.mark.parametrize(

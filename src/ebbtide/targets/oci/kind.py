@@ -45,9 +45,9 @@ REGISTRY_WORDS = Words(
 
 
 if TYPE_CHECKING:
-    from ebbtide.targets.oci.purge.shop import RegistryShop
-    from ebbtide.targets.oci.purge.target import RegistryTarget
+    from ebbtide.targets.oci.context import RegistryContext
     from ebbtide.targets.oci.records.records import ImageRecords
+    from ebbtide.targets.oci.target import RegistryTarget
 
 # ruff: noqa: PLC0415 - every command imports this, and few need a registry
 
@@ -81,9 +81,9 @@ class RegistryKind(TargetKind):
 
     def open(self, url: str, workspace: Workspace) -> RegistryTarget:
         """Open a registry."""
-        from ebbtide.targets.oci.purge.target import RegistryTarget
+        from ebbtide.targets.oci.target import RegistryTarget
 
-        return RegistryTarget(registry_shop(workspace, url), workspace)
+        return RegistryTarget(registry_context(workspace, url), workspace)
 
     def namespaces(self, workspace: Workspace) -> Mapping[str, str]:  # noqa: ARG002 (nothing is known)
         """Own nothing that another target could reach."""
@@ -135,7 +135,7 @@ class RegistryKind(TargetKind):
             registry, repository = repository_ref(text)
         if is_bin(repository):
             repository = original_of(repository)
-        shop = registry_shop(workspace, registry)
+        shop = registry_context(workspace, registry)
         return BinReference(ImageBin(shop, workspace.warn, repository or None), items)
 
     def simulation(self) -> Simulation:
@@ -164,13 +164,13 @@ def image_records(workspace: Workspace) -> ImageRecords:
     return workspace.shared("image records", lambda: ImageRecords(url, clock=clock, rehearsal=rehearsal))
 
 
-def registry_shop(workspace: Workspace, target: str) -> RegistryShop:
+def registry_context(workspace: Workspace, target: str) -> RegistryContext:
     """Return what runs on a registry work with; one at an unknown name is asked who it is."""
     from ebbtide.storage.network import LOCAL_ONLY, check_loopback
     from ebbtide.targets.oci.client.address import LayoutPath, parse_address
     from ebbtide.targets.oci.client.registry import RegistrySpec
+    from ebbtide.targets.oci.context import RegistryContext
     from ebbtide.targets.oci.purge.identity import owner_of
-    from ebbtide.targets.oci.purge.shop import RegistryShop
 
     address, context, settings = parse_address(target), workspace.context, workspace.settings.registry
     options = {} if isinstance(address, LayoutPath) else settings.options()
@@ -178,7 +178,7 @@ def registry_shop(workspace: Workspace, target: str) -> RegistryShop:
         check_loopback(address.name, f"the registry {address.host}")
         options[LOCAL_ONLY] = "yes"
     spec, records = RegistrySpec(str(address), options), image_records(workspace)
-    shop = RegistryShop(spec, records, context.ledger, context.root, context.clock, settings.running)
+    shop = RegistryContext(spec, records, context.ledger, context.root, context.clock, settings.running)
     owners = workspace.shared("registry owners", _Owners)
     if shop.name not in owners.known:
         owners.known[shop.name] = owner_of(shop)

@@ -1,4 +1,4 @@
-"""Where a plan learned what runs, and who chose that: a plan records it, and apply compares."""
+"""The source of running images that a plan used, and who chose it: a plan records it, and apply compares."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class RunningSource:
     by: str
 
     def plain(self) -> dict[str, Any]:
-        """Write it as the manifest of a plan has it."""
+        """Return it as the manifest of a plan has it."""
         return {_SOURCE: self.name, _BY: self.by}
 
 
 def planned_source(snapshot: dict[str, Any]) -> str | None:
-    """Read from a manifest which source a plan used; None if it used none, or does not say."""
+    """Return the source that a plan used, from its manifest; None if it used none, or does not say."""
     found = snapshot.get(_SOURCE)
     return None if found is None else str(found)
 
@@ -34,20 +34,20 @@ def is_cluster(source: str) -> bool:
 
 
 def source_kind(source: str | None) -> str:
-    """Name the kind of a source: none, cluster or file."""
+    """Return the kind of a source: none, cluster or file."""
     return "none" if source is None else "cluster" if is_cluster(source) else "file"
 
 
 def named_source(source: str | None) -> str | None:
-    """Name a source as `source_name` does; None is no source."""
+    """Return the name of a source as `source_name` does; None is no source."""
     return None if source is None else source_name(source)
 
 
 def source_name(source: str) -> str:
     """
-    Name a source so that two spellings of one are equal: a file by its path, a cluster by its address.
+    Return one name for all spellings of a source: a file by its path, a cluster by its address.
 
-    The name is written into plans and logs, so that a password in an address is left out.
+    The name is written into plans and logs, so a password in an address is left out.
     """
     if not is_cluster(source):
         return str(Path(source).resolve())
@@ -63,5 +63,5 @@ def source_name(source: str) -> str:
 
 
 def same_source(one: str | None, other: str | None) -> bool:
-    """Tell whether two sources, either of which may be none, are one."""
+    """Return True if two sources, either of which may be none, are the same."""
     return named_source(one) == named_source(other)

@@ -58,15 +58,13 @@ from ebbtide.targets.oci.bin.moves import RestoredImage, restore
 from ebbtide.targets.oci.client.address import image_in, place_in
 from ebbtide.targets.oci.client.names import follows_a_digest
 from ebbtide.targets.oci.client.registry import Registry, RegistrySpec, open_registry
+from ebbtide.targets.oci.context import RegistryContext, RegistryReach
 from ebbtide.targets.oci.policies.policy import RECYCLE_BIN
 from ebbtide.targets.oci.purge.acting import Results, acted, refused
 from ebbtide.targets.oci.purge.collector import check_same_registry, outcome_words
 from ebbtide.targets.oci.purge.identity import identify
-from ebbtide.targets.oci.purge.known import copied_before
+from ebbtide.targets.oci.purge.last_scan import BACK, EMPTIED, RESTORED, copied_before
 from ebbtide.targets.oci.purge.planned import Action, Planned
-from ebbtide.targets.oci.purge.removed import BACK, EMPTIED, RESTORED
-from ebbtide.targets.oci.purge.shop import RegistryShop
-from ebbtide.targets.oci.reach import RegistryReach
 from ebbtide.targets.oci.records.marks import restoring
 from ebbtide.targets.oci.records.model import Role, Target
 
@@ -86,7 +84,7 @@ class ImageBin(RecycleBin):
     item = "image"
     elsewhere = "--to NAME restores an image whose tag is taken"
 
-    def __init__(self, shop: RegistryShop, warn: Warn, repository: str | None = None) -> None:
+    def __init__(self, shop: RegistryContext, warn: Warn, repository: str | None = None) -> None:
         self.context = shop.context
         self.shop = shop
         self.warn = warn
@@ -383,7 +381,7 @@ def _plain_restored(done: RestoredImage, dates: Mapping[str, datetime]) -> dict[
     }
 
 
-def reassigned(shop: RegistryShop, done: RestoredImage, by: str) -> dict[str, datetime]:
+def reassigned(shop: RegistryContext, done: RestoredImage, by: str) -> dict[str, datetime]:
     """
     Assign the policies of a restored image and of its referrers again, and give their new dates by name.
 
@@ -416,7 +414,7 @@ def _targets(done: RestoredImage) -> Iterator[Target]:
         yield Target(repository, "", digest)
 
 
-def _has_date(shop: RegistryShop, target: Target, done: RestoredImage) -> bool:
+def _has_date(shop: RegistryContext, target: Target, done: RestoredImage) -> bool:
     """Return True if a tag or manifest expires by itself, and not with what it belongs to."""
     if target.tag:
         return not follows_a_digest(target.tag)

@@ -1,1 +1,1 @@
-"""The daily purge of a registry: planned from a scan, applied image by image."""
+"""The purge of a registry: planned from a scan, applied image by image."""

@@ -31,20 +31,19 @@ from ebbtide.state.users import SYSTEM, current_user
 from ebbtide.targets.oci.bin.contents import OwnCollector
 from ebbtide.targets.oci.client.address import repository_of
 from ebbtide.targets.oci.client.registry import Capabilities
+from ebbtide.targets.oci.context import RegistryContext, RegistryReach
 from ebbtide.targets.oci.kind import PURGE
 from ebbtide.targets.oci.model import GOES
 from ebbtide.targets.oci.policies.policy import RECYCLE_BIN
 from ebbtide.targets.oci.purge.abilities import probed
 from ebbtide.targets.oci.purge.acting import ImageActor
+from ebbtide.targets.oci.purge.adoption import not_adopted, policy_shares
 from ebbtide.targets.oci.purge.identity import identify
-from ebbtide.targets.oci.purge.looking import Looker
-from ebbtide.targets.oci.purge.order import PurgeOrder, read_order
+from ebbtide.targets.oci.purge.marks import renewal_words, renewed_marks
 from ebbtide.targets.oci.purge.planning import RegistryPlanner
-from ebbtide.targets.oci.purge.renewing import renewal_words, renewed_marks
+from ebbtide.targets.oci.purge.policy import PurgePolicy, read_purge_policy
 from ebbtide.targets.oci.purge.running_choice import applied_source, read_source
-from ebbtide.targets.oci.purge.shop import RegistryShop
-from ebbtide.targets.oci.purge.survey import not_adopted, policy_shares
-from ebbtide.targets.oci.reach import RegistryReach
+from ebbtide.targets.oci.purge.scans import RegistryScans
 from ebbtide.targets.oci.records.model import Role
 from ebbtide.targets.oci.running_source import RunningSource, planned_source
 from ebbtide.targets.oci.tables import IMAGE_VERDICTS
@@ -56,8 +55,8 @@ _YOUNG = timedelta(days=1)
 class PurgeCollector(Collector):
     """Collects the images of a registry that have expired, or that somebody asks to delete."""
 
-    shop: RegistryShop
-    order: PurgeOrder
+    shop: RegistryContext
+    order: PurgePolicy
     """What decides the purge; at apply, what the plan was made by."""
     source: RunningSource | None = None
     """Where what runs was learned, and who chose that; None at apply."""
@@ -65,16 +64,16 @@ class PurgeCollector(Collector):
     """Whether what the policies do to a registry that was never planned is confirmed."""
     _looks: int = field(default=0)
     """How many batches were acted on: each is verified again."""
-    _applied_order: PurgeOrder | None = None
+    _applied_order: PurgePolicy | None = None
 
     name = PURGE
     in_order = True
     """The rows of a manifest belong together."""
 
     @classmethod
-    def of_plan(cls, shop: RegistryShop, plan: Manifest) -> PurgeCollector:
+    def of_plan(cls, shop: RegistryContext, plan: Manifest) -> PurgeCollector:
         """Return the collector that made a plan."""
-        return cls(shop, read_order(plan.policy))
+        return cls(shop, read_purge_policy(plan.policy))
 
     @property
     def identity(self) -> Identity:
@@ -166,7 +165,7 @@ class PurgeCollector(Collector):
             )
         self._order_at_apply(plan).check_running(self.shop.clock())
 
-    def _order_at_apply(self, plan: Manifest) -> PurgeOrder:
+    def _order_at_apply(self, plan: Manifest) -> PurgePolicy:
         """
         Return the order to judge by at apply: with what runs by the registry's own source if that differs.
 
@@ -178,7 +177,7 @@ class PurgeCollector(Collector):
             self._applied_order = self._with_running(plan)
         return self._applied_order
 
-    def _with_running(self, plan: Manifest) -> PurgeOrder:
+    def _with_running(self, plan: Manifest) -> PurgePolicy:
         source = applied_source(self.shop, planned_source(plan.snapshot))
         if source is None:
             return self.order
@@ -261,7 +260,7 @@ class PurgeCollector(Collector):
                     registry.remove_unneeded_blobs(repository, system_clock() - _YOUNG)
 
 
-def check_same_registry(shop: RegistryShop, plan: Manifest) -> None:
+def check_same_registry(shop: RegistryContext, plan: Manifest) -> None:
     """Stop if a plan was made for another registry at the same name."""
     identify(shop, current_user(), f"apply run {plan.run_id}")
     if shop.uid != plan.target_uid:
@@ -278,9 +277,11 @@ def outcome_words(applied: Applied) -> str:
     return ", ".join(done) or "nothing"
 
 
-def looker_of(shop: RegistryShop, spark: SparkSession, on_progress: OnProgress = no_progress) -> Looker:
+def looker_of(
+    shop: RegistryContext, spark: SparkSession, on_progress: OnProgress = no_progress
+) -> RegistryScans:
     """Make what scans the registry."""
-    return Looker(
+    return RegistryScans(
         spark,
         shop.spec,
         shop.uid,
@@ -293,7 +294,7 @@ def looker_of(shop: RegistryShop, spark: SparkSession, on_progress: OnProgress =
 
 
 def _planner(
-    spark: SparkSession, shop: RegistryShop, order: PurgeOrder, now: datetime, on_progress: OnProgress
+    spark: SparkSession, shop: RegistryContext, order: PurgePolicy, now: datetime, on_progress: OnProgress
 ) -> RegistryPlanner:
     """Make a planner that scans and judges, and neither renews nor asks what the registry can do."""
     looker = looker_of(shop, spark, on_progress)

@@ -1,9 +1,9 @@
 """
-Creation dates of images, read where the newest of several tags cannot be told otherwise.
+Creation dates of images, read if the newest of several tags cannot be determined otherwise.
 
-Registries tell no times, so tags that came between two scans, or before the first, all have one time. Which
-of them are the newest only their images can say, in the `created` field of their configuration. That takes
-two requests an image, so it is asked only of tags among which a rule of keep_newest has to choose, and once.
+Registries give no times, so tags that appeared between two scans, or before the first, all have one time.
+Only the `created` field of their configurations tells which of them are the newest. That takes two requests
+per image, so it is read only for tags among which a keep_newest rule has to choose, and once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ebbtide.targets.oci.client.registry import Registry
 from ebbtide.targets.oci.policies.policy import KeepNewest
 
 MOST_READ = 2000
-"""So many images are asked in one plan; tags of others are kept until a later plan has asked them."""
+"""How many images are asked in one plan; tags of others are kept until a later plan has asked them."""
 MORE_NEEDED = (
     f"the creation dates of {MOST_READ} images were read, and more are needed to tell which tags are the"
     " newest; the tags of the others are kept until later plans have read theirs"
@@ -56,7 +56,7 @@ def undecided_images(tags: DataFrame, rules: Sequence[KeepNewest]) -> DataFrame:
     """
     Find the images of tags that have one time and of which a rule keeps some and not all.
 
-    Gives `repository` and `digest`. A tag of unknown time that a rule keeps anyway is not among them.
+    Returns `repository` and `digest`. A tag of unknown time that a rule keeps anyway is not among them.
     """
     times = [f.unix_micros(name).alias(name) for name in ("moved_at", "seen_at")]
     given = tags.select("repository", "digest", "tag", *times)
@@ -76,7 +76,7 @@ def undecided_images(tags: DataFrame, rules: Sequence[KeepNewest]) -> DataFrame:
 
 
 def images_to_ask(tags: DataFrame, rules: Sequence[KeepNewest], known: DataFrame | None) -> list[Name]:
-    """Name the images whose dates decide and were not asked before; one more than are asked in one plan."""
+    """Return the images whose dates decide and were not asked before; one more than are asked in one plan."""
     undecided = undecided_images(tags, rules)
     if known is not None:
         undecided = undecided.join(known, "digest", "left_anti")
@@ -86,7 +86,7 @@ def images_to_ask(tags: DataFrame, rules: Sequence[KeepNewest], known: DataFrame
 
 @dataclass(frozen=True)
 class _Matching:
-    """Gives each tag for every rule that matches it, on an executor; what follows another is left out."""
+    """Yields each tag for every rule that matches it, on an executor; skips tags of signatures."""
 
     rules: tuple[KeepNewest, ...]
 
@@ -110,7 +110,7 @@ def read_creation_dates(
     registry: Registry, names: Sequence[Name], now: datetime
 ) -> dict[str, datetime | None]:
     """
-    Ask images when they were built, several at once: dates by digest, None if an image does not say.
+    Ask images when they were built, several at once: dates by digest, None if an image has none.
 
     One that cannot be read is left out, so that it is asked again; without a date its tags are kept.
     """
@@ -126,7 +126,7 @@ def read_creation_dates(
 
 
 def _created(registry: Registry, repository: str, digest: str, now: datetime, depth: int) -> datetime | None:
-    """Read when an image was built; an index as late as the newest of the images in it."""
+    """Return when an image was built; an index is as new as the newest of its images."""
     manifest = registry.manifest(repository, digest)
     content = read_content(manifest)
     if manifest.media_type in INDEXES:
@@ -144,7 +144,7 @@ def _created(registry: Registry, repository: str, digest: str, now: datetime, de
 
 
 def creation_date(text: object, now: datetime) -> datetime | None:
-    """Read the `created` field; a date from before there were images, or from the future, is none."""
+    """Parse the `created` field; a date from before there were images, or from the future, is none."""
     found = _INSTANT.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         return None
@@ -158,7 +158,7 @@ def creation_date(text: object, now: datetime) -> datetime | None:
 
 
 def with_creation_dates(images: DataFrame, dates: DataFrame | None) -> DataFrame:
-    """Put to images when they say that they were built, as far as they were asked."""
+    """Add to images when they were built, as far as they were asked."""
     if dates is None:
         return images
     return images.drop("created_at").join(dates, "digest", "left")

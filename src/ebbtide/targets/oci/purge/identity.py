@@ -1,38 +1,168 @@
 """
-Which registry is at an address: asked for before anything is changed there or recorded of it.
+Which registry is at an address: determined before anything is changed there or recorded about it.
 
-The marker in the registry decides; the canonical name stands in for it where a registry refuses to carry one.
-What the two say must agree with what was recorded, else nobody can say whose pins and roles count.
+The marker in the registry decides: a tiny artifact with a random id, in a repository of its own among the
+bins, which scans, purges and emptying skip. A second DNS name, a proxy or a forwarded port shows the same
+marker; another registry at an old address shows another one, or none. A copy of a registry's storage has the
+marker of the original, so at a new address with a known id a fresh nonce is written to the marker: the
+original shows it too if both are one registry (`is_same_registry`). It also records whether a rehearsal or a
+real root owns the registry; markers of earlier versions do not, and count as real.
+
+The canonical name replaces the marker if a registry refuses to carry one. Both must agree with what was
+recorded, else it is unknown whose pins and roles count.
 """
 
 from __future__ import annotations
 
+import json
 import uuid
-from contextlib import closing
-from dataclasses import replace
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 
-from ebbtide.core.errors import Denied, EbbtideError, Refused, SafetyStop, StoreError, Unsupported
-from ebbtide.targets.oci.client.registry import Registry, RegistrySpec, open_registry
-from ebbtide.targets.oci.marker import RegistryMarker, is_same, read_marker, write_marker
-from ebbtide.targets.oci.purge.shop import RegistryShop
+from ebbtide.core.errors import (
+    Denied,
+    EbbtideError,
+    MetadataError,
+    NotFound,
+    Refused,
+    SafetyStop,
+    StoreError,
+    Unsupported,
+)
+from ebbtide.targets.oci.bin.entry import MARKER_REPOSITORY
+from ebbtide.targets.oci.client.manifest import OCI_MANIFEST, parse_object
+from ebbtide.targets.oci.client.names import digest_of
+from ebbtide.targets.oci.client.registry import Manifest, Registry, RegistrySpec, open_registry
+from ebbtide.targets.oci.context import RegistryContext
 from ebbtide.targets.oci.records.identity import Identity
+
+MARKER_TAG = "registry"
+MARKER_PREFIX = "io.ebbtide.targets.oci."
+MARKER_VERSION = "1"
+MARKER_ARTIFACT = "application/vnd.ebbtide.targets.oci.marker.v1+json"
+_KINDS = {"real": False, "rehearsal": True}
+_EMPTY = b"{}"
+_EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
+
+
+@dataclass(frozen=True)
+class RegistryMarker:
+    """Which registry this is."""
+
+    id: str
+    name: str
+    """The name under which the marker was written first; for people."""
+    nonce: str = ""
+    rehearsal: bool = False
+    """Whether the registry belongs to a rehearsal, which no real root takes over, nor vice versa."""
+
+    @classmethod
+    def new(cls, name: str, *, rehearsal: bool = False) -> RegistryMarker:
+        """Return a marker for a registry that has none."""
+        return cls(uuid.uuid4().hex, name, rehearsal=rehearsal)
+
+    def check_kind(self, name: str, *, rehearsal: bool) -> None:
+        """Stop if a registry belongs to a root of the other kind."""
+        if self.rehearsal is not rehearsal:
+            kinds = {True: "a rehearsal", False: "a real root"}
+            raise SafetyStop(
+                f"{name} belongs to {kinds[self.rehearsal]}, and this is {kinds[rehearsal]}",
+                why="what is rehearsed must never be taken for real, nor be done to what is real",
+                fix="use another registry; if the other root does not use this one any more, delete its"
+                f" marker, the tag {MARKER_TAG} in {MARKER_REPOSITORY}",
+            )
+
+
+def read_marker(registry: Registry) -> RegistryMarker | None:
+    """Read the marker of a registry, None if it has none; MetadataError if something else has its tag."""
+    try:
+        manifest = registry.manifest(MARKER_REPOSITORY, MARKER_TAG)
+    except NotFound:
+        return None
+    what = f"the marker {MARKER_REPOSITORY}:{MARKER_TAG}"
+    notes = parse_object(manifest.body, what).get("annotations")
+    found = {} if not isinstance(notes, dict) else notes
+    number, name, nonce = (found.get(f"{MARKER_PREFIX}{field}") for field in ("id", "name", "nonce"))
+    kind = found.get(f"{MARKER_PREFIX}kind", "real")
+    readable = (
+        found.get(f"{MARKER_PREFIX}version") == MARKER_VERSION and isinstance(kind, str) and kind in _KINDS
+    )
+    if not readable or not isinstance(number, str) or not number.isalnum():
+        raise MetadataError(
+            f"{what} of the registry cannot be understood",
+            why="it is not what Ebbtide writes there, so it is unknown which registry this is",
+            fix=f"look at it with a registry tool; if it is not needed, delete the tag {MARKER_TAG} there",
+        )
+    return RegistryMarker(number, str(name or ""), str(nonce or ""), _KINDS[kind])
+
+
+def write_marker(registry: Registry, marker: RegistryMarker) -> None:
+    """Write the marker of a registry, and check that it is there; Denied or Unsupported if refused."""
+    before = _marker_digest(registry)
+    blob = digest_of(_EMPTY)
+    registry.put_blob(MARKER_REPOSITORY, blob, len(_EMPTY), lambda: [_EMPTY])
+    empty = {"mediaType": _EMPTY_TYPE, "digest": blob, "size": len(_EMPTY)}
+    kind = "rehearsal" if marker.rehearsal else "real"
+    notes = {
+        "version": MARKER_VERSION,
+        "id": marker.id,
+        "name": marker.name,
+        "nonce": marker.nonce,
+        "kind": kind,
+    }
+    document = {
+        "schemaVersion": 2,
+        "mediaType": OCI_MANIFEST,
+        "artifactType": MARKER_ARTIFACT,
+        "config": empty,
+        "layers": [empty],
+        "annotations": {f"{MARKER_PREFIX}{field}": value for field, value in notes.items()},
+    }
+    body = json.dumps(document, sort_keys=True).encode()
+    manifest = Manifest(digest_of(body), OCI_MANIFEST, body)
+    registry.put_manifest(MARKER_REPOSITORY, MARKER_TAG, manifest)
+    if read_marker(registry) != marker:
+        raise MetadataError(
+            "the marker of the registry was written and is not there",
+            why="another one was written at the same moment, or the registry answers from an old cache",
+            fix="run the same command again",
+        )
+    if before not in ("", manifest.digest):
+        # The old marker is of no use; if it cannot be deleted, a small untagged manifest remains.
+        with suppress(EbbtideError):
+            registry.delete_manifest(MARKER_REPOSITORY, before)
+
+
+def is_same_registry(registry: Registry, marker: RegistryMarker, other: Registry) -> bool:
+    """Return True if two registries with one marker are one: a write here can be read there."""
+    fresh = replace(marker, nonce=uuid.uuid4().hex)
+    write_marker(registry, fresh)
+    return read_marker(other) == fresh
+
+
+def _marker_digest(registry: Registry) -> str:
+    try:
+        return registry.resolve(MARKER_REPOSITORY, MARKER_TAG).digest
+    except NotFound:
+        return ""
+
 
 _QUICK = {"timeout": "5", "patience": "5", "retries": "1"}
 _ADOPTED, _MARKED_AGAIN = "adopt the registry", "write its lost marker again"
 Warnings = tuple[str, ...]
 
 
-def identify(shop: RegistryShop, by: str, what: str, *, adopt: bool = False) -> Warnings:
+def identify(shop: RegistryContext, by: str, what: str, *, adopt: bool = False) -> Warnings:
     """
-    Make sure which registry this is, and give warnings; the first time it gets its marker.
+    Determine which registry this is, and return warnings; the first time it gets its marker.
 
     Raises Refused if the registry is unknown while others have roles, unless it is being adopted, and
-    SafetyStop if it is another registry than the one that was recorded under this name, or a copy of one, or
-    if it belongs to a rehearsal and this is a real root, or the other way round.
+    SafetyStop if it is another registry than the one recorded under this name, or a copy of one, or if it
+    belongs to a rehearsal and this is a real root, or vice versa.
     """
     with shop.opened() as registry:
         try:
-            marker = _marker(shop, registry)
+            marker = _own_marker(shop, registry)
         except (Denied, Unsupported) as refused:
             return _unmarked(shop, by, what, refused, adopt=adopt)
         known = shop.records.identity(shop.name)
@@ -41,7 +171,7 @@ def identify(shop: RegistryShop, by: str, what: str, *, adopt: bool = False) -> 
         if known is not None and known.marker == marker.id:
             return ()
         if known is not None and known.marker:
-            raise _replaced(
+            raise _other_registry(
                 shop, known, f"its marker is {marker.id[:12]}, and {known.marker[:12]} was recorded"
             )
         owners = shop.records.names_of_marker(marker.id)
@@ -53,8 +183,8 @@ def identify(shop: RegistryShop, by: str, what: str, *, adopt: bool = False) -> 
     return ()
 
 
-def owner_of(shop: RegistryShop) -> str:
-    """Give the uid of the recorded registry that answers at an unknown name, empty if none does."""
+def owner_of(shop: RegistryContext) -> str:
+    """Return the uid of the recorded registry that answers at an unknown name, empty if none does."""
     if shop.records.identity(shop.name) is not None:
         return ""
     options = (
@@ -69,14 +199,14 @@ def owner_of(shop: RegistryShop) -> str:
     return owners[0].uid if owners else ""
 
 
-def adopt_as_new(shop: RegistryShop, by: str) -> None:
+def adopt_as_new(shop: RegistryContext, by: str) -> None:
     """
     Give the registry at a known name, or a copy of a known registry, an identity and records of its own.
 
-    Whoever does this must be allowed to change the roles of the registry that was recorded.
+    The user must be allowed to change the roles of the registry that was recorded.
     """
     with shop.opened() as registry:
-        marker, known = _marker(shop, registry), shop.records.identity(shop.name)
+        marker, known = _own_marker(shop, registry), shop.records.identity(shop.name)
         owners = [] if marker is None else shop.records.names_of_marker(marker.id)
         for one in (*owners, *([known] if known else [])):
             shop.records.check_may_adopt(shop.name, one.uid, by)
@@ -94,7 +224,7 @@ def adopt_as_new(shop: RegistryShop, by: str) -> None:
             ):
                 raise Refused(
                     f"{shop.name} cannot get a new identity",
-                    why=f"it is the same registry as {owner.name}, or nobody can say that it is not",
+                    why=f"it is the same registry as {owner.name}, or it is unknown that it is not",
                     fix="use it by either name; both have the same pins and roles",
                 )
         if marker is None or owners:
@@ -103,7 +233,7 @@ def adopt_as_new(shop: RegistryShop, by: str) -> None:
     shop.records.renew_identity(shop.name, uuid.uuid4().hex, marker.id, shop.address, by)
 
 
-def _marker(shop: RegistryShop, registry: Registry) -> RegistryMarker | None:
+def _own_marker(shop: RegistryContext, registry: Registry) -> RegistryMarker | None:
     """Read the marker, None if there is none; stop if a root of the other kind wrote it."""
     try:
         marker = read_marker(registry)
@@ -121,13 +251,13 @@ def _marker(shop: RegistryShop, registry: Registry) -> RegistryMarker | None:
 
 
 def _mark(
-    shop: RegistryShop, registry: Registry, known: Identity | None, by: str, what: str, *, adopt: bool
+    shop: RegistryContext, registry: Registry, known: Identity | None, by: str, what: str, *, adopt: bool
 ) -> Warnings:
     """Write a marker into a registry that has none."""
     if known is not None and known.marker:
         others = [one.name for one in shop.records.names_of(known.uid) if one.name != shop.name]
         if others:
-            raise _replaced(
+            raise _other_registry(
                 shop, known, f"it has no marker, and was recorded as one with {', '.join(others)}"
             )
     uid = shop.records.uid_of(shop.name)
@@ -144,8 +274,8 @@ def _mark(
     return (f"{shop.name} had lost its marker, which was written again",) if lost else ()
 
 
-def _unmarked(shop: RegistryShop, by: str, what: str, why: Exception, *, adopt: bool) -> Warnings:
-    """Know a registry by its name alone, and say so."""
+def _unmarked(shop: RegistryContext, by: str, what: str, why: Exception, *, adopt: bool) -> Warnings:
+    """Know a registry by its name only, and warn about it."""
     uid = shop.records.uid_of(shop.name)
     shop.records.check_known(shop.name, uid, by, what, adopt=adopt)
     if shop.records.identity(shop.name) is None:
@@ -156,9 +286,9 @@ def _unmarked(shop: RegistryShop, by: str, what: str, why: Exception, *, adopt: 
 
 
 def _alias(
-    shop: RegistryShop, registry: Registry, marker: RegistryMarker, owner: Identity, by: str
+    shop: RegistryContext, registry: Registry, marker: RegistryMarker, owner: Identity, by: str
 ) -> Warnings:
-    """Record that a name is one more of a known registry, unless a copy of that registry answers to it."""
+    """Record a name as another one of a known registry, unless a copy of that registry answers to it."""
     same = _is_one_with(registry, marker, owner, shop)
     if same is False:
         raise SafetyStop(
@@ -172,9 +302,9 @@ def _alias(
 
 
 def _is_one_with(
-    registry: Registry, marker: RegistryMarker, owner: Identity, shop: RegistryShop
+    registry: Registry, marker: RegistryMarker, owner: Identity, shop: RegistryContext
 ) -> bool | None:
-    """Tell whether the registry is the one at its owner's address, None if nobody can say."""
+    """Return True if the registry is the one at its owner's address, None if that is unknown."""
     layout = owner.address.startswith("oci-layout:")
     options = {} if layout else {**shop.spec.options, **_QUICK}
     try:
@@ -183,16 +313,16 @@ def _is_one_with(
             if theirs is None or theirs.id != marker.id:
                 # Another registry took over that address, so this one has moved.
                 return None
-            return is_same(registry, marker, other)
+            return is_same_registry(registry, marker, other)
     except (EbbtideError, OSError):
         return None
 
 
-def _remember(shop: RegistryShop, uid: str, marker: str, by: str, what: str) -> None:
+def _remember(shop: RegistryContext, uid: str, marker: str, by: str, what: str) -> None:
     shop.records.remember(shop.name, uid, marker, shop.address, by, what)
 
 
-def _replaced(shop: RegistryShop, known: Identity, why: str) -> SafetyStop:
+def _other_registry(shop: RegistryContext, known: Identity, why: str) -> SafetyStop:
     return SafetyStop(
         f"{shop.name} is not the registry that was recorded under this name",
         why=f"{why} ({known.by} on {known.at:%Y-%m-%d}); its pins and roles are of that one",

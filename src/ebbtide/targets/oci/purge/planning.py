@@ -20,11 +20,10 @@ from ebbtide.targets.oci.inventory.scan import CompletedScan
 from ebbtide.targets.oci.model import GOES
 from ebbtide.targets.oci.purge.abilities import unable, unable_alone
 from ebbtide.targets.oci.purge.creation_dates import with_creation_dates
-from ebbtide.targets.oci.purge.order import PurgeOrder
-from ebbtide.targets.oci.purge.overlay import with_marks
-from ebbtide.targets.oci.purge.renewing import found_running
+from ebbtide.targets.oci.purge.marks import found_running, with_marks
+from ebbtide.targets.oci.purge.policy import PurgePolicy
+from ebbtide.targets.oci.purge.scans import Evaluation
 from ebbtide.targets.oci.purge.standings import names_alone, registry_verdicts
-from ebbtide.targets.oci.purge.weighing import Weighing
 from ebbtide.targets.oci.running_source import RunningSource
 from ebbtide.targets.oci.tables import IMAGE_VERDICTS
 
@@ -37,7 +36,7 @@ class RegistryPlanner:
     """Plans one purge; the caller holds the registry's lock."""
 
     spark: SparkSession
-    order: PurgeOrder
+    order: PurgePolicy
     now: datetime
     look: Callable[[Path], CompletedScan]
     """Scans the registry, and records what it found."""
@@ -105,7 +104,7 @@ class RegistryPlanner:
         marked = with_marks(found.images, found.tags, self.marks(folder.scratch / "marks"))
         images = with_creation_dates(marked[0], self.dates(folder.scratch / "dates"))
         count = found.image_count + found.tag_count
-        weighing = Weighing(self.order, self.now, images, marked[1], count, folder.scratch)
+        weighing = Evaluation(self.order, self.now, images, marked[1], count, folder.scratch)
         with watch(self.spark, "judging", self.on_progress):
             verdicts = self._of_scanned(weighing.verdicts(), look)
             if self.order.wanted is not None:

@@ -13,13 +13,12 @@ from ebbtide.engine.collector import Collector, Context, Identity
 from ebbtide.state.users import current_user
 from ebbtide.targets.oci.bin.image_bin import ImageBin
 from ebbtide.targets.oci.client.address import repository_of
+from ebbtide.targets.oci.context import RegistryContext
 from ebbtide.targets.oci.purge.collector import PurgeCollector
 from ebbtide.targets.oci.purge.explanation import explained_ref, explanation, ref_in
 from ebbtide.targets.oci.purge.identity import identify
-from ebbtide.targets.oci.purge.order import PurgeOrder
+from ebbtide.targets.oci.purge.policy import DeleteRequest, PurgePolicy
 from ebbtide.targets.oci.purge.running_choice import check_choice, read_source, record_choice
-from ebbtide.targets.oci.purge.shop import RegistryShop
-from ebbtide.targets.oci.purge.wanted import Wanted
 from ebbtide.targets.oci.records.model import Role
 from ebbtide.targets.target import Options, Workspace
 
@@ -28,7 +27,7 @@ from ebbtide.targets.target import Options, Workspace
 class RegistryTarget:
     """A registry with its collectors: the purge, and its bin."""
 
-    shop: RegistryShop
+    shop: RegistryContext
     workspace: Workspace
 
     @property
@@ -42,13 +41,18 @@ class RegistryTarget:
         return self.shop.identity
 
     def collector(self, options: Options, now: datetime) -> Collector:
-        """Return the collector of what has expired."""
+        """Return the collector of expired images."""
         return self.purge(now, options.get("running"), adopt=bool(options.get("adopt")))
 
     def purge(
-        self, now: datetime, running: str | None = None, wanted: Wanted | None = None, *, adopt: bool = False
+        self,
+        now: datetime,
+        running: str | None = None,
+        wanted: DeleteRequest | None = None,
+        *,
+        adopt: bool = False,
     ) -> PurgeCollector:
-        """Return the collector of what has expired, or of what is wanted; a doubt stops here."""
+        """Return the collector of expired images, or of requested deletes; a doubt stops here."""
         source = check_choice(self.shop, running)
         self._check_adopter(adopt=adopt)
         for warning in identify(self.shop, current_user(), "make a plan", adopt=adopt):
@@ -59,15 +63,17 @@ class RegistryTarget:
         record_choice(self.shop, running)
         return PurgeCollector(self.shop, order, source, adopt=adopt)
 
-    def order(self, now: datetime, running: str | None = None, wanted: Wanted | None = None) -> PurgeOrder:
+    def order(
+        self, now: datetime, running: str | None = None, wanted: DeleteRequest | None = None
+    ) -> PurgePolicy:
         """
-        Put together what decides a purge: the stored policies, and what runs.
+        Return what decides a purge: the stored policies, and the running images.
 
-        For a plan as of another time, what runs is taken to be as old at that time as it is today.
+        For a plan as of another time, running images are taken to be as old at that time as they are today.
         """
         settings = self.workspace.settings.registry
         source = running or settings.running
-        return PurgeOrder(
+        return PurgePolicy(
             self.shop.records.policies(self.shop.uid),
             None if source is None else read_source(self.shop, source, lambda: now),
             timedelta(hours=settings.oldest_scan_hours),
@@ -80,7 +86,7 @@ class RegistryTarget:
             pass
 
     def _check_adopter(self, *, adopt: bool) -> None:
-        """Refuse, before Spark starts, somebody who wants to adopt a registry and may not."""
+        """Refuse, before Spark starts, a user who wants to adopt a registry and may not."""
         records, uid = self.shop.records, self.shop.uid
         if adopt and not records.adoption(uid).covers(repository_of(self.shop.spec.url)):
             records.require(uid, Role.POLICY_WRITER, current_user(), "adopt the registry", "adoption")

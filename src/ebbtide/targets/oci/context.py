@@ -1,13 +1,15 @@
-"""What every job and command on a registry works with."""
+"""The context of a registry: what every run and command on it works with."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 
+from ebbtide.core.errors import EnvironmentProblem, Unsupported
 from ebbtide.core.instant import Clock
 from ebbtide.engine.collector import Context, Identity
 from ebbtide.state.runs import Ledger
@@ -17,8 +19,25 @@ from ebbtide.targets.oci.records.records import ImageRecords
 
 
 @dataclass(frozen=True)
-class RegistryShop:
-    """How a registry is reached, what is recorded of it, the ledger, and the folder that is written to."""
+class RegistryReach:
+    """Reaches a registry from an executor: opens it, and asks for its first repository."""
+
+    registry: RegistrySpec
+
+    def __call__(self) -> None:
+        """Ask; a registry without a catalog has answered too."""
+        with closing(open_registry(self.registry)) as registry:
+            try:
+                list(islice(registry.repositories(), 1))
+            except Unsupported:
+                return
+            except OSError as broken:
+                raise EnvironmentProblem(f"{self.registry.url} cannot be reached: {broken}") from broken
+
+
+@dataclass(frozen=True)
+class RegistryContext:
+    """How a registry is reached, its records, the ledger, and the folder that is written to."""
 
     spec: RegistrySpec
     records: ImageRecords
@@ -26,7 +45,7 @@ class RegistryShop:
     root: Path
     clock: Clock
     running: str | None = None
-    """The source of running images that is configured; None if none is."""
+    """The configured source of running images; None if there is none."""
 
     owner: str = ""
     """The uid of the registry that was found at an unknown name; see `identity.owner_of`."""
@@ -43,18 +62,18 @@ class RegistryShop:
 
     @property
     def uid(self) -> str:
-        """Name the whole registry for locks and records, also where one repository is meant."""
+        """The uid of the whole registry for locks and records, also if one repository is meant."""
         return self.owner or self.records.uid_of(self.name)
 
     @property
     def name(self) -> str:
-        """Give the canonical name of the whole registry."""
+        """The canonical name of the whole registry."""
         allow_http = RegistryOptions.parse(self.spec.options).allow_http
         return canonical_name(self.spec.url, allow_http=allow_http)
 
     @property
     def address(self) -> str:
-        """Give the address at which the whole registry is reached."""
+        """The address of the whole registry."""
         return registry_address(self.spec.url)
 
     @contextmanager
@@ -67,5 +86,5 @@ class RegistryShop:
             registry.close()
 
     def purged_since(self, moment: datetime) -> bool:
-        """Tell whether a run of ours may have removed something since then."""
+        """Return True if a run of ours may have removed something since then."""
         return bool(self.ledger.runs_since(self.uid, moment))

@@ -14,12 +14,12 @@ from ebbtide.core.display import ConfirmationNeeded, Table
 from ebbtide.core.format import count, human_bytes, plural
 from ebbtide.core.instant import format_instant, format_second
 from ebbtide.targets.oci.model import GOES
-from ebbtide.targets.oci.purge.order import PurgeOrder
+from ebbtide.targets.oci.purge.policy import PurgePolicy
 
 
 @dataclass(frozen=True)
 class PolicyShare:
-    """What falls under one policy, by a rule or for want of one."""
+    """What falls under one policy, by a rule or because none matched."""
 
     policy: str
     unmatched: bool
@@ -34,7 +34,7 @@ class PolicyShare:
     """When the next of the others is due, if nothing holds it until then."""
 
     def plain(self) -> dict[str, Any]:
-        """Give plain data."""
+        """Return plain data."""
         moment = self.next_due
         return {**vars(self), "next_due": None if moment is None else format_instant(moment)}
 
@@ -55,8 +55,8 @@ def policy_shares(verdicts: DataFrame) -> list[PolicyShare]:
     return sorted(rows, key=lambda row: (-row.bytes, row.policy, row.unmatched))
 
 
-def not_adopted(url: str, order: PurgeOrder, shares: Sequence[PolicyShare]) -> ConfirmationNeeded:
-    """Say that a registry was never adopted, with the table that has to be confirmed."""
+def not_adopted(url: str, order: PurgePolicy, shares: Sequence[PolicyShare]) -> ConfirmationNeeded:
+    """Return the error that a registry was never adopted, with the table to confirm."""
     policies = order.policies
     happens = "are kept" if policies.keeps_unmatched else f"fall under {policies.unmatched}"
     return ConfirmationNeeded(

@@ -1,28 +1,32 @@
 """
-Looking at a registry: scan it on top of what is known, and record what was found.
+Scans of a registry on top of what is known, and the verdicts on what they find.
 
-A snapshot becomes the current one only when it is whole and on disk. Notifications are forgotten after that,
-because what they say is in it then.
+A snapshot becomes the current one only when it is complete and on disk. Notifications are deleted after that,
+because the snapshot contains what they say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from ebbtide.core.instant import Clock, system_clock
 from ebbtide.engine.layout import RunFolder
 from ebbtide.engine.spark.progress import OnProgress, no_progress
+from ebbtide.engine.tables.contracts import Contract
 from ebbtide.engine.tables.files import write_rows
 from ebbtide.state.users import SYSTEM
 from ebbtide.targets.oci.client.registry import RegistrySpec, open_registry
+from ebbtide.targets.oci.evaluation.verdicts import evaluate
 from ebbtide.targets.oci.inventory.scan import CompletedScan, scan
 from ebbtide.targets.oci.inventory.snapshots import (
     Snapshot,
@@ -31,6 +35,7 @@ from ebbtide.targets.oci.inventory.snapshots import (
     snapshot_folder,
     snapshot_name,
 )
+from ebbtide.targets.oci.oracle_tables import oracle_verdicts
 from ebbtide.targets.oci.policies.policy import KeepNewest, Policies
 from ebbtide.targets.oci.purge.creation_dates import (
     MORE_NEEDED,
@@ -39,22 +44,68 @@ from ebbtide.targets.oci.purge.creation_dates import (
     read_creation_dates,
     with_creation_dates,
 )
-from ebbtide.targets.oci.purge.order import PurgeOrder
-from ebbtide.targets.oci.purge.overlay import with_marks
-from ebbtide.targets.oci.purge.tabled import tabled
-from ebbtide.targets.oci.purge.weighing import Weighing
+from ebbtide.targets.oci.purge.marks import with_marks
+from ebbtide.targets.oci.purge.policy import PurgePolicy, only_requested, with_requests
 from ebbtide.targets.oci.records.model import Event, Mark
 from ebbtide.targets.oci.records.model import Snapshot as Recorded
 from ebbtide.targets.oci.records.records import ImageRecords
-from ebbtide.targets.oci.tables import CREATION_DATES, EVENTS, MARKS
+from ebbtide.targets.oci.tables import CREATION_DATES, EVENTS, IMAGE_VERDICTS, IMAGES, MARKS, TAGS
 
-_MOST_NAMED = 500
-"""Where more repositories are meant, the whole registry is scanned: a query cannot name them all."""
+
+def table_of(
+    spark: SparkSession, contract: Contract, rows: Iterable[Mapping[str, Any]], folder: Path
+) -> DataFrame | None:
+    """Write rows as a table, and return it; None if there are none, so that nothing need be joined."""
+    return contract.read(spark, folder) if write_rows(contract, rows, folder) else None
+
+
+FEW = 20_000
+"""Up to this many tags and manifests fit into the memory of the driver many times over."""
 
 
 @dataclass(frozen=True)
-class Looker:
-    """Looks at one registry; the caller holds its lock."""
+class Evaluation:
+    """The tables of a scan with marks applied, and what they are judged by."""
+
+    order: PurgePolicy
+    now: datetime
+    images: DataFrame
+    tags: DataFrame
+    count: int
+    """How many rows both tables have, or more."""
+    scratch: Path
+
+    def verdicts(self) -> DataFrame:
+        """Return the verdicts on everything, including delete requests."""
+        asked = with_requests(self.images, self.tags, self.order.wanted, self.now)
+        return self._judged(*asked, self.scratch / "judged")
+
+    def only_wanted(self, verdicts: DataFrame) -> DataFrame:
+        """Return of verdicts only what was requested, what goes because of that, and what is refused."""
+        asked = with_requests(self.images, self.tags, self.order.wanted, self.now)
+        return only_requested(
+            verdicts, self._judged(self.images, self.tags, self.scratch / "otherwise"), *asked
+        )
+
+    def _judged(self, images: DataFrame, tags: DataFrame, scratch: Path) -> DataFrame:
+        """Return the verdicts on all images and tags: by the oracle if there are few, else by Spark."""
+        order, spark = self.order, images.sparkSession
+        decided_by = (order.policies, self.now, order.running, order.oldest_scan)
+        if self.count > FEW:
+            return evaluate(images, tags, *decided_by, scratch=scratch)
+        rows, named = (table.toArrow().to_pylist() for table in (IMAGES.check(images), TAGS.check(tags)))
+        schema = to_arrow_schema(IMAGE_VERDICTS.schema, timezone="UTC")
+        found = pa.Table.from_pylist(oracle_verdicts(rows, named, *decided_by), schema)
+        return IMAGE_VERDICTS.check(spark.createDataFrame(found))
+
+
+_MOST_NAMED = 500
+"""With more repositories the whole registry is scanned: a query cannot name them all."""
+
+
+@dataclass(frozen=True)
+class RegistryScans:
+    """Scans one registry; the caller holds its lock."""
 
     spark: SparkSession
     spec: RegistrySpec
@@ -63,16 +114,16 @@ class Looker:
     root: Path
     clock: Clock
     purged_since: Callable[[datetime], bool]
-    """Tells whether a purge of ours has removed something since a moment."""
+    """Returns whether a purge of ours has removed something since a moment."""
     on_progress: OnProgress = no_progress
 
     def look(self, policies: Policies, scratch: Path, *, allow_empty: bool = False) -> CompletedScan:
-        """Scan the registry and make what was found the current snapshot."""
+        """Scan the registry and make the result the current snapshot."""
         recorded = self.records.snapshot(self.uid)
         noted = self._noted(recorded)
-        # Who has just removed the last image need not wonder that there is none.
+        # After a purge an empty registry is no surprise.
         expected = recorded is not None and self.purged_since(recorded.scanned_at)
-        # By the machine's clock: an injected one may stand still, and names must not come twice.
+        # By the machine's clock: an injected one may stand still, and names must be unique.
         name = snapshot_name(system_clock())
         done = scan(
             self.spark,
@@ -94,17 +145,17 @@ class Looker:
         return done
 
     def marks(self, folder: Path) -> DataFrame | None:
-        """Read what people have assigned; None if that is nothing."""
-        return tabled(self.spark, MARKS, map(mark_row, self.records.marks(self.uid)), folder)
+        """Return what people assigned; None if nothing."""
+        return table_of(self.spark, MARKS, map(mark_row, self.records.marks(self.uid)), folder)
 
     def dates(self, folder: Path) -> DataFrame | None:
-        """Read when images say that they were built; None if no image was asked."""
+        """Return when images were built; None if no image was asked."""
         stored = self.records.creation_dates(self.uid)
         rows = ({"digest": digest, "created_at": at} for digest, at in stored)
-        return tabled(self.spark, CREATION_DATES, rows, folder)
+        return table_of(self.spark, CREATION_DATES, rows, folder)
 
     def learn_dates(self, tags: DataFrame, rules: Sequence[KeepNewest], folder: Path) -> tuple[str, ...]:
-        """Ask images when they were built where rules have to choose among tags; give what is to be said."""
+        """Ask images when they were built if rules have to choose among tags; return warnings."""
         names = images_to_ask(tags, rules, self.dates(folder)) if rules else []
         if names:
             with closing(open_registry(self.spec)) as registry:
@@ -113,9 +164,9 @@ class Looker:
         return (MORE_NEEDED,) if len(names) > MOST_READ else ()
 
     def verdicts(
-        self, order: PurgeOrder, now: datetime, repositories: list[str], folder: RunFolder
+        self, order: PurgePolicy, now: datetime, repositories: list[str], folder: RunFolder
     ) -> DataFrame:
-        """Scan some repositories again, for this moment alone, and judge what is there as a plan would."""
+        """Scan some repositories again, for this moment only, and judge what is there as a plan would."""
         recorded = self.records.snapshot(self.uid)
         noted = self._noted(recorded)
         place = folder.scratch / snapshot_name(system_clock())
@@ -127,7 +178,7 @@ class Looker:
             earlier=self._earlier(recorded),
             events=noted.written(place / "events"),
             repositories=repositories if len(repositories) <= _MOST_NAMED else None,
-            # What the first waves have removed is gone, and may have been all that there was.
+            # The first batches may have removed everything that there was.
             allow_empty=True,
             adoption=self.records.adoption(self.uid),
             clock=self.clock,
@@ -136,34 +187,34 @@ class Looker:
         images, tags = (self._of(table, repositories) for table in (done.snapshot.images, done.snapshot.tags))
         marked = with_marks(images, tags, self.marks(place / "marks"))
         dated = with_creation_dates(marked[0], self.dates(place / "dates"))
-        return Weighing(order, now, dated, marked[1], done.images + done.tags, place).verdicts()
+        return Evaluation(order, now, dated, marked[1], done.images + done.tags, place).verdicts()
 
     def _of(self, table: DataFrame, repositories: list[str]) -> DataFrame:
-        """Give the rows of some repositories, without a join where they can be named."""
+        """Return the rows of some repositories, without a join if they can be named."""
         if len(repositories) <= _MOST_NAMED:
             return table.where(f.col("repository").isin(repositories))
         names = self.spark.createDataFrame([(name,) for name in repositories], "repository string")
         return table.join(names, "repository", "left_semi")
 
     def _earlier(self, recorded: Recorded | None) -> Snapshot | None:
-        """Read the current snapshot; one that is recorded and cannot be read stops the run."""
+        """Read the current snapshot; a recorded one that cannot be read stops the run."""
         if recorded is None:
             return None
         return read_snapshot(self.spark, snapshot_folder(self.root, self.uid, recorded.folder))
 
-    def _noted(self, recorded: Recorded | None) -> _Noted:
-        """Give the notifications that are not in the current snapshot yet."""
-        return _Noted(self.records, self.uid, 0 if recorded is None else recorded.last_event)
+    def _noted(self, recorded: Recorded | None) -> _NewEvents:
+        """Return the notifications that are not in the current snapshot yet."""
+        return _NewEvents(self.records, self.uid, 0 if recorded is None else recorded.last_event)
 
 
-class _Noted:
-    """The notifications since the last scan, and the id of the last of them when they have been read."""
+class _NewEvents:
+    """The notifications since the last scan, and the id of the last of them once they have been read."""
 
     def __init__(self, records: ImageRecords, uid: str, last: int) -> None:
         self._events, self.last = records.events(uid, after=last), last
 
     def written(self, folder: Path) -> Path:
-        """Write them as the table EVENTS, and give its folder."""
+        """Write them as the table EVENTS, and return its folder."""
         write_rows(EVENTS, self._rows(), folder)
         return folder
 
@@ -184,7 +235,7 @@ def _event_row(event: Event) -> dict[str, Any]:
 
 
 def mark_row(mark: Mark) -> dict[str, Any]:
-    """Write a mark as a row of MARKS."""
+    """Return a mark as a row of MARKS."""
     assigned, quarantine = mark.assigned, mark.quarantine
     return {
         "repository": mark.target.repository,
