@@ -16,9 +16,10 @@ from tests.contract.repository.implementations import CatalogImplementation, Imp
 
 from ebbtide.core.errors import Busy, ForeignNamespace, HistoryLost, MetadataError, NotFound
 from ebbtide.storage.store import open_store
-from ebbtide.targets.repository.collector import fence_holder
+from ebbtide.targets.repository.collector import RepositoryCollector, fence_holder
 from ebbtide.targets.repository.model import COMMITTED, STAGED, Commit, RangeInfo
 from ebbtide.targets.repository.ranges import range_infos
+from ebbtide.targets.repository.rulebook import Rulebook
 
 IMPLEMENTATIONS = {"embedded catalog": CatalogImplementation}
 
@@ -256,6 +257,20 @@ def test_a_closed_fence_keeps_new_references_out(made):
 
     assert sequence == closed == again
     assert (True, True, False) == (kept_out, still, made.is_kept_out())
+
+
+def test_a_plan_warns_if_there_is_no_fence():
+    """The warning says that new references cannot be kept out while a batch is deleted."""
+    warnings = [
+        RepositoryCollector(
+            SimpleNamespace(),
+            SimpleNamespace(has_fence=has_fence, finish_interrupted_restore=lambda _context: None),
+            Rulebook(),
+        ).before_plan()
+        for has_fence in (True, False)
+    ]
+
+    assert [0, 1] == [len(found) for found in warnings]
 
 
 def test_a_fence_is_held_in_the_name_of_a_run(made):

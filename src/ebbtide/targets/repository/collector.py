@@ -56,6 +56,10 @@ from ebbtide.targets.repository.uncommitted import save_states
 from ebbtide.targets.repository.world import ONLY_WORLD, World, world_of
 
 _SAME_RANGE = ["folder", "range_id"]
+_NO_FENCE = (
+    "this repository has no fence: apply checks for new references before each batch, and cannot keep out"
+    " those that are made while it deletes the batch"
+)
 
 
 @dataclass(frozen=True)
@@ -104,9 +108,9 @@ class RepositoryCollector(Collector):
         self.repository.store()
 
     def before_plan(self) -> tuple[str, ...]:
-        """Finish an interrupted restore."""
+        """Finish an interrupted restore; warn if the repository has no fence."""
         self.repository.finish_interrupted_restore(self.context)
-        return ()
+        return () if self.repository.has_fence else (_NO_FENCE,)
 
     def collect(self, run: Run) -> Collected:
         """Read the repository's metadata, and list the store if that is needed."""

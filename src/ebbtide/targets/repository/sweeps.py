@@ -20,7 +20,7 @@ from typing import Any
 from ebbtide.core.errors import MetadataError, NotFound
 from ebbtide.storage.store import DeleteRequest, Store
 from ebbtide.targets.repository.model import METADATA, STAGED
-from ebbtide.targets.repository.protocol import Layout, VersionedRepository
+from ebbtide.targets.repository.protocol import Layout, RangeDecoder, VersionedRepository
 from ebbtide.targets.repository.ranges import range_infos
 from ebbtide.targets.repository.rulebook import SweepRules
 
@@ -74,10 +74,10 @@ class Survey:
 
 def survey(repository: VersionedRepository, rules: SweepRules) -> Survey:
     """Find the paths to sweep and their partitions."""
-    store, layout = repository.store(), repository.layout
-    wanted = _path_ids(repository, store, rules.branch)
+    store, layout, decoder = repository.store(), repository.layout, repository.decoder
+    wanted = _path_ids(repository, store, layout, rules.branch)
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        looked = pool.map(lambda path_id: _sweep(repository, store, path_id, rules), sorted(wanted))
+        looked = pool.map(lambda path_id: _sweep(store, layout, decoder, path_id, rules), sorted(wanted))
         found = list(pool.map(lambda sweep: _with_partitions(store, layout, sweep), looked))
     swept = Survey(tuple(sweep for sweep, _ in found))
     if rules.branch is not None or not swept.is_clean:
@@ -86,10 +86,9 @@ def survey(repository: VersionedRepository, rules: SweepRules) -> Survey:
     return _with_foreign(swept, store, layout, inner)
 
 
-def _path_ids(repository: VersionedRepository, store: Store, branch: str | None) -> set[str]:
+def _path_ids(repository: VersionedRepository, store: Store, layout: Layout, branch: str | None) -> set[str]:
     """Return the paths to sweep: of all branches that ever wrote, or of all that ever had one name."""
-    layout, branch_ids = repository.layout, repository.branch_ids()
-    paths = layout.paths(store)
+    branch_ids, paths = repository.branch_ids(), layout.paths(store)
     if branch is None:
         return paths | set(branch_ids.values())
     others = {found for name, found in branch_ids.items() if name != branch}
@@ -105,9 +104,9 @@ def _path_ids(repository: VersionedRepository, store: Store, branch: str | None)
     return former | mine
 
 
-def _sweep(repository: VersionedRepository, store: Store, path_id: str, rules: SweepRules) -> Sweep:
+def _sweep(store: Store, layout: Layout, decoder: RangeDecoder, path_id: str, rules: SweepRules) -> Sweep:
     """Decide whether a run can continue from the state that the last run left on a path."""
-    path = repository.layout.path(path_id)
+    path = layout.path(path_id)
     try:
         before = read_state(store, path, path_id)
     except BadState as bad:
@@ -120,8 +119,8 @@ def _sweep(repository: VersionedRepository, store: Store, path_id: str, rules: S
     try:
         # Decoded here in full, and so checked: when it is needed, it is too late to choose a clean run.
         if before.gc_commit is not None:
-            for info in range_infos(repository.decoder, STAGED, before.gc_commit):
-                repository.decoder.entries(STAGED, info)
+            for info in range_infos(decoder, STAGED, before.gc_commit):
+                decoder.entries(STAGED, info)
     except MetadataError as broken:
         return replace(clean, why_clean=f"the last run's GC commit cannot be used: {broken.what}")
     return replace(clean, before=before)
