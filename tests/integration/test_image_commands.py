@@ -130,7 +130,7 @@ def test_requirement_2_0_load_replaces_the_whole_document(ebb, answer, folder, t
         (["policy", "set", "{url}", "New"], "has no period"),
         (["policy", "set", "{url}", "New", "--days", "0"], "days is 0"),
         (["policy", "set", "{url}", "New", "--days", "1", "--never"], "more than one period"),
-        (["policy", "set", "nonsense", "New", "--days", "1"], "no address of a registry"),
+        (["policy", "set", "nonsense", "New", "--days", "1"], "is not the address of a registry"),
         (["policy", "load", "{url}", "nowhere.json"], "cannot be read"),
         (["policy", "load", "{url}", "bad.json"], "no policy 'Gone'"),
         (["policy", "show", "{url}", "--yaml", "--json"], "leave one of them out"),

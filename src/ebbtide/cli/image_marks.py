@@ -136,7 +136,7 @@ def quarantine(
 ) -> None:
     """Mark the manifest that a name refers to: its check is pending, failed or passed."""
     if [pending, failed, passed].count(True) != 1:
-        raise BadInput("the result of the check is missing", fix="give one of --pending, --failed, --passed")
+        raise BadInput("the result of the check is not clear", fix="give --pending, --failed or --passed")
     state = QuarantineState.PENDING if pending else QuarantineState.FAILED if failed else None
     what = f"quarantine {state or 'passed'}"
     change_image(context.obj, ref, quarantining(state), what, as_json=as_json, manifest=True)
