@@ -21,8 +21,10 @@ from ebbtide.core.errors import MetadataError, StalePlan
 from ebbtide.core.instant import format_instant
 from ebbtide.engine.layout import run_folder
 from ebbtide.engine.reading import outcome_tallies
+from ebbtide.engine.restore import restore
 from ebbtide.engine.tables.row_counts import RECORD, adopt_counts
 from ebbtide.state.runs import RunState
+from ebbtide.targets.target import bin_of
 
 pytestmark = pytest.mark.spark
 
@@ -186,6 +188,51 @@ def test_what_came_to_be_needed_since_the_plan_stays(worlds, kind):
     assert without(before, world.due - needed) == world.contents()
     assert len(needed) == applied.outcomes[Outcome.CHANGED].objects
     assert len(world.due - needed) == applied.done
+
+
+def set_aside(world):
+    """Let a run set aside what is due; return its plan, and what the target held before."""
+    before = world.contents()
+    world.recycle(7)
+    manifest = world.plan()
+    applied = world.apply(manifest)
+
+    assert {Outcome.RECYCLED} == set(applied.outcomes)
+    assert without(before, world.due) == world.contents()
+    return manifest, before
+
+
+def stored_in_bin(world):
+    """Count the items in the bin; damage fails the test."""
+    return len(list(bin_of(world.target).stream(None, pytest.fail)))
+
+
+def test_what_is_set_aside_comes_back_and_is_not_taken_again_at_once(worlds, kind):
+    """A restore brings all of a run back as it was; the bin is empty then, and nothing is due."""
+    world = worlds.make(kind)
+    manifest, before = set_aside(world)
+    number, own_bin = stored_in_bin(world), bin_of(world.target)
+    done = restore(own_bin, own_bin.choice_of(manifest, ()))
+
+    assert (number, 0, ()) == (done.back.objects, done.left, done.troubles)
+    assert before == world.contents()
+    assert 0 == stored_in_bin(world)
+    assert 0 == world.plan().summary.due.objects
+
+
+def test_what_has_been_in_the_bin_for_its_days_goes_for_good(worlds, kind):
+    """A plan of the bin finds nothing before the end of the days, then everything; the target stays."""
+    world = worlds.make(kind)
+    set_aside(world)
+    number, after = stored_in_bin(world), world.contents()
+    early = world.plan_bin()
+    world.days_later(40)
+    manifest = world.plan_bin()
+    world.apply(manifest)
+
+    assert (0, number) == (early.summary.due.objects, early.summary.held.objects)
+    assert number == manifest.summary.due.objects
+    assert (0, after) == (stored_in_bin(world), world.contents())
 
 
 def check_outcomes(world, manifest, applied):

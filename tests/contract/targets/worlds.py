@@ -27,6 +27,7 @@ from ebbtide.core.errors import NotFound
 from ebbtide.core.instant import format_instant, system_clock
 from ebbtide.core.manifest import Manifest
 from ebbtide.engine.apply import Applied, ApplyOptions, apply
+from ebbtide.engine.bin_expiry import ExpiredItems
 from ebbtide.engine.layout import OnStep, no_step, run_folder
 from ebbtide.engine.plan import PlanOptions, plan
 from ebbtide.engine.reading import Row, stream_decisions
@@ -37,7 +38,7 @@ from ebbtide.targets.oci.kind import registry_context
 from ebbtide.targets.oci.policies.document import parse_policies
 from ebbtide.targets.s3.kind import bucket_rules
 from ebbtide.targets.s3.rules.document import read_configuration
-from ebbtide.targets.target import Options, Target
+from ebbtide.targets.target import Options, Target, bin_of
 
 Said = tuple[str, str]
 """What is said of an item: the decision, and when its time is over."""
@@ -93,6 +94,11 @@ class World(ABC):
     def said(self, row: Row, explained: Explanation) -> Said:
         """Return what an explanation says of the item of a plan's row."""
 
+    def recycle(self, days: int) -> None:
+        """Let runs set aside what they would delete."""
+        identity = self.target.identity
+        self.place.ledger.set_recycling(identity.url, identity.uid, days)
+
     def days_later(self, days: float) -> None:
         """Let days pass."""
         self.clock.now += timedelta(days=days)
@@ -107,6 +113,12 @@ class World(ABC):
         target, now = self.target, self.clock()
         collector, options = target.collector(self.options, now), PlanOptions(wave_size)
         return plan(self.spark, target.context, collector, now=now, options=options, on_step=on_step)
+
+    def plan_bin(self) -> Manifest:
+        """Make a plan of the recycle bin at the clock's time."""
+        target, now = self.target, self.clock()
+        expired = ExpiredItems(bin_of(target))
+        return plan(self.spark, target.context, expired, now=now, options=PlanOptions())
 
     def apply(self, manifest: Manifest, *, on_step: OnStep = no_step) -> Applied:
         """Apply a plan, however large it is."""
@@ -244,7 +256,11 @@ class BucketWorld(World):
         bucket_rules(self.place).put(self.bucket, read_configuration({"Rules": rules}))
 
     def contents(self) -> Mapping[str, str]:
-        """List the objects."""
+        """List the objects that users see."""
+        listed = self._everything()
+        return {key: etag for key, etag in listed.items() if not key.startswith("ebbtide-recycle/")}
+
+    def _everything(self) -> Mapping[str, str]:
         listed = self.client.list_objects_v2(Bucket=self.bucket).get("Contents", [])
         return {one["Key"]: one["ETag"] for one in listed}
 
@@ -265,7 +281,7 @@ class BucketWorld(World):
     def close(self) -> None:
         """Empty the bucket, so that it can be removed."""
         super().close()
-        for key in self.contents():
+        for key in self._everything():
             self.client.delete_object(Bucket=self.bucket, Key=key)
 
 
@@ -284,6 +300,9 @@ class LayoutWorld(World):
         self._policy(5)
         self.plan()  # the days of an image begin when a plan first sees it
         self.days_later(6)
+
+    def recycle(self, days: int) -> None:
+        """Do nothing: policies of images recycle unless they say else."""
 
     def _names(self, *tags: str) -> frozenset[str]:
         return frozenset({*(f"app:{tag}" for tag in tags), *(f"app@{self.digests[tag]}" for tag in tags)})
