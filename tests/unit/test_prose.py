@@ -17,10 +17,12 @@ PLACES = (
     "src/ebbtide/*.py",
     "src/ebbtide/cli/*.py",
     "src/ebbtide/report/*.py",
+    "src/ebbtide/state/**/*.py",
     "src/ebbtide/storage/*.py",
     "src/ebbtide/targets/*.py",
-    "src/ebbtide/targets/lake/*.py",
+    "src/ebbtide/targets/lake/**/*.py",
     "src/ebbtide/targets/repository/*.py",
+    "src/ebbtide/targets/oci/records/**/*.py",
 )
 ODD = {
     r"\bTell whether\b": "Return True if",
@@ -34,7 +36,7 @@ ODD = {
     r"(?<![Tt]here )\bis no (?!longer|more|other|doubt)[a-z]": "is not a",
 }
 """Odd phrases, and what to write instead."""
-ALLOWED = ("pin for ever",)
+ALLOWED = ("pin for ever", "pinned for ever")
 """Texts that are recorded in logs and compared by programs."""
 
 

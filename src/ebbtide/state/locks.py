@@ -18,7 +18,7 @@ def target_lock(root: Path, target_uid: str, what: str) -> Iterator[None]:
     Hold the target's lock for the block, or raise an error that names its holder.
 
     The kernel releases the lock when the process ends, however it ends, so a killed run never has to be
-    unlocked by hand, and nobody can unlock a run that is still at work.
+    unlocked by hand, and a run that is still at work cannot be unlocked.
     """
     folder = root / "locks"
     folder.mkdir(parents=True, exist_ok=True)

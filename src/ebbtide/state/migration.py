@@ -136,7 +136,7 @@ def create_or_upgrade(connection: Connection, schema: Schema) -> str:
 
 
 def report_upgrade(message: str, url: str) -> None:
-    """Tell the user of an upgrade, on standard error, because results may be read from standard output."""
+    """Print an upgrade to standard error, because results may be read from standard output."""
     sys.stderr.write(f"note: {message} ({url}); earlier versions of Ebbtide may not open it any more\n")
 
 

@@ -33,5 +33,5 @@ class Catalog(
     >>> catalog.commit("lake", "main", "first")  # doctest: +SKIP
 
     Every operation is one transaction unless it says otherwise. Writers of one repository wait for each
-    other; readers wait for nobody. A catalog may be shared by threads, and the database by processes.
+    other; readers never wait. A catalog may be shared by threads, and the database by processes.
     """

@@ -1,8 +1,8 @@
 """
 Commits: staged rows become a new version.
 
-The lock is held only to seal the layers and to move the head; ranges are written in between, and nobody has
-to wait. What can happen meanwhile, and why it is safe:
+The lock is held only to seal the layers and to move the head; ranges are written in between, without it.
+What can happen meanwhile, and why it is safe:
 
 - *An upload, link, copy or delete*: goes to the next layer. The sealed rows stay as they were read, and stay
   references, so a run that looks for garbage meanwhile keeps what this commit is about to refer to.

@@ -106,7 +106,7 @@ class FencedCatalog(CatalogBase):
     def _referring(self, repo: str) -> Iterator[WriteTransaction]:
         """Open a write transaction that may refer to existing objects; wait until the fence is open."""
         for left in range(self._fence_polls, -1, -1):
-            # Checked without the lock first, so that a waiting operation is in nobody's way.
+            # Checked without the lock first, so that a waiting operation blocks no other one.
             with self._reading(repo) as (connection, found):
                 closed = find_fence(connection, found)
             if closed is None:

@@ -35,7 +35,7 @@ def check_ref_name(name: str, kind: str) -> str:
         raise BadInput(
             f"{name!r} cannot name a {kind}",
             why="a name has 1 to 255 letters, digits, '_', '.', '-' or '/', starts with a letter,"
-            " digit or '_', has no empty part, no '..', and is no commit id",
+            " digit or '_', has no empty part, no '..', and is not a commit id",
             fix="choose another name",
         )
     return name

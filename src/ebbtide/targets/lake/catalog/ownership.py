@@ -81,7 +81,7 @@ class Ownership(LostHistory):
         if any(store.children(METADATA)) or any(store.children(repository_path(uid))):
             raise ForeignNamespace(
                 f"{gone.namespace} of the deleted repository {gone.name!r} has no owner marker",
-                why="an earlier Ebbtide deleted the repository, and nobody can tell whether another catalog"
+                why="an earlier Ebbtide deleted the repository, and it is unknown whether another catalog"
                 " uses the namespace",
                 fix="make sure that no other catalog does, then run"
                 f" 'ebb lake adopt {gone.name} --deleted' and plan again",

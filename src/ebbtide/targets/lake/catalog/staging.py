@@ -178,7 +178,7 @@ def _queue(writing: WriteTransaction, reason: DropReason, *where: Any) -> None:
 
 
 def seal(connection: Connection, branch: Branch) -> int:
-    """Close the layers so far, so that nobody changes their rows, and return the highest of them."""
+    """Seal the layers so far, so that their rows stay as they are, and return the highest of them."""
     table = schema.branches
     connection.execute(update(table).where(table.c.id == branch.id).values(layer=branch.layer + 1))
     return branch.layer

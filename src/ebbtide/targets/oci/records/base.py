@@ -62,8 +62,8 @@ def check_granter_left(held: list[Holder]) -> None:
         found = _in_registry(held, uid)
         if found and not any(role is Role.POLICY_WRITER for _, _, role in found):
             raise Refused(
-                f"nobody would have the role {Role.POLICY_WRITER}",
-                why="from the first grant on only those may change roles who have it, so nobody could",
+                f"no user would have the role {Role.POLICY_WRITER}",
+                why="from the first grant on only users with this role may change roles, so no user could",
                 fix=f"grant {Role.POLICY_WRITER} to another user first, and revoke the last one last",
             )
 

@@ -114,7 +114,7 @@ def _check_alike(connection: Connection, names: Mapping[str, str]) -> None:
         if len(set(told.values())) > 1:
             raise MetadataError(
                 f"the {what} of one registry are recorded under several names and contradict each other",
-                why="nobody can say which of them count",
+                why="it is unknown which of them count",
                 fix=f"make them alike under each of these names with 'ebb image {_COMMANDS[what]}'",
                 details=[f"{names[uid]}: {side}" for uid, side in told.items()],
             )

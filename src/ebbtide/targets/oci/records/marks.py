@@ -58,7 +58,7 @@ def assigning(name: str, until: datetime | None = None) -> Operation:
 
 
 def pinning(until: datetime = NEVER) -> Operation:
-    """Pin until a date or, without one, for ever (requirements 3.0 and 4.0); the name of the policy stays."""
+    """Pin until a date or, without one, forever (requirements 3.0 and 4.0); the name of the policy stays."""
 
     def pin(mark: Mark, policies: Policies, now: datetime) -> Mark:  # noqa: ARG001 - as every operation
         values = replace(_own(mark), expires_at=_ahead(until, now), can_delete_prior=False)

@@ -110,5 +110,5 @@ class ImageRecords(
     >>> records.change_mark(uid, target, assigning("Prod"), "alice", "assign Prod")  # doctest: +SKIP
 
     Every change is one transaction together with its entry in the log, and checks the role of the user
-    in that transaction. Changes of one registry wait for each other; readers wait for nobody.
+    in that transaction. Changes of one registry wait for each other; readers never wait.
     """

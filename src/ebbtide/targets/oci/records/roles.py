@@ -64,8 +64,8 @@ class RoleRecords(RecordsBase):
         """
         Grant a role in a registry or, with the uid ``*``, in all; return the roles before and after.
 
-        The user who makes the first grant of a registry gets the role that allows granting, so that nobody is
-        locked out by it.
+        The user who makes the first grant of a registry gets the role that allows granting, so that the
+        registry can still be administered.
         """
         entry = AuditEntry(uid, by, LogKind.ROLE, check_user(member), f"grant {role}")
         # All changes of roles wait for each other, because a grant for all registries counts in each.

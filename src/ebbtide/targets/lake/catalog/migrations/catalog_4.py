@@ -80,7 +80,7 @@ def _record_imports(connection: Connection) -> None:
     """
     Record all committed metaranges as imports, so that the reaper looks into them.
 
-    Nobody recorded which of their addresses are staged a second time.
+    It is not recorded which of their addresses are staged a second time.
     """
     connection.execute(
         text(
