@@ -15,7 +15,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 
 from ebbtide.core.documents import nearest, shown
@@ -132,8 +140,18 @@ class DeleteSettings(_Section):
     """Keys in one bulk request."""
     tasks: int = Field(0, ge=0)
     """Tasks that delete at the same time; 0 leaves it to the number of cores."""
-    wave_size: int = Field(50_000, ge=1)
+    batch_size: int = Field(50_000, ge=1)
     """Objects in a batch, which are verified, deleted and recorded together."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_earlier_name(cls, given: Any) -> Any:
+        """Accept `wave_size`, the name of `batch_size` in earlier versions."""
+        if not isinstance(given, dict) or "wave_size" not in given:
+            return given
+        if "batch_size" in given:
+            raise ValueError("wave_size is the earlier name of batch_size; remove one of them")
+        return {"batch_size" if name == "wave_size" else name: value for name, value in given.items()}
 
 
 class PlanSettings(_Section):

@@ -79,7 +79,7 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
     backup = Catalog(f"sqlite:///{folder}/catalog.db", clock=lake.clock, fence_wait=timedelta(0))
 
     def unlock_and_back_up(step: str) -> None:
-        if step == "wave 0 started":
+        if step == "batch 0 started":
             backup.open_fence(REPOSITORY, "somebody who thinks that the lock is stale")
             refused.append(words_of(Busy, lambda: backup.copy(REPOSITORY, "main", "raw/old", "keep/backup")))
 

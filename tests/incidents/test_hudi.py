@@ -19,7 +19,7 @@ from ebbtide.state.runs import RunState
 
 pytestmark = pytest.mark.spark
 
-WRITERS = {"early": "wave 0 started", "late": "wave 0 deleted"}
+WRITERS = {"early": "batch 0 started", "late": "batch 0 deleted"}
 """Branches whose only object is due, and when a writer fills the partition that this leaves empty."""
 
 

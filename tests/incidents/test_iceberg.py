@@ -178,7 +178,7 @@ def test_iceberg_7937_a_crash_strands_no_files(spark, tmp_path):
     addresses = lake.upload(*(f"raw/{number}" for number in range(20)), "keep/1")
     lake.commit()
     lake.day(40)
-    manifest, before = lake.plan(wave_size=10), lake.stored()
+    manifest, before = lake.plan(batch_size=10), lake.stored()
 
     def crash(step: str) -> None:
         if step.endswith("finished") and lake.stored() < before:

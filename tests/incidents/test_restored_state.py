@@ -363,7 +363,7 @@ def test_a_plan_is_not_applied_again_by_a_restored_ledger(place):
     """A ledger from before an apply does not know its outcomes; this stops before Spark is used."""
     place.removes(1, "a")
     place.restore_ledger()
-    with pytest.raises(SafetyStop, match="it does not know wave-00000-attempt-001 of run 1") as stopped:
+    with pytest.raises(SafetyStop, match="it does not know batch-00000-attempt-001 of run 1") as stopped:
         apply(place, 1)
 
     assert "restore a newer copy of the ledger, or plan again" in stopped.value.fix

@@ -33,7 +33,7 @@ from ebbtide.targets.repository.memory import Memory, Remembered
 from ebbtide.targets.repository.rulebook import stored_policy
 
 OBJECTS = 32
-"""So many are due in two waves: by chance alone neither wave has less than two."""
+"""So many are due in two batches: by chance alone neither batch has less than two."""
 KEPT = 96
 """So many are not: what changes before the second plan is then little enough to be laid over the rest."""
 PLAN_DAY = 40
@@ -79,12 +79,12 @@ _PLAN_STEPS = (
 )
 _APPLY_STEPS = (
     "applying",
-    "wave 0 started",
-    "wave 0 deleted",
-    "wave 0 finished",
-    "wave 1 started",
-    "wave 1 deleted",
-    "wave 1 finished",
+    "batch 0 started",
+    "batch 0 deleted",
+    "batch 0 finished",
+    "batch 1 started",
+    "batch 1 deleted",
+    "batch 1 finished",
     "removed items written",
     "removed items listed",
     "removed items folded",
@@ -148,7 +148,7 @@ class Executioner:
             "kind": job.kind,
             "day": job.day,
             "run_id": 1,
-            "wave_size": OBJECTS // 2,
+            "batch_size": OBJECTS // 2,
             "moment": moment,
             "fine": fine,
             "conf": {} if own_spark else QUICK,
@@ -282,7 +282,7 @@ def run(lake: Lake, job: Job, steps: list[str] | None = None, *, full: bool = Fa
     """Do a job, or go on with one that was killed."""
     told: list[str] = [] if steps is None else steps
     if job.kind == "plan":
-        lake.plan(wave_size=OBJECTS // 2, full=full, on_step=told.append)
+        lake.plan(batch_size=OBJECTS // 2, full=full, on_step=told.append)
     else:
         lake.apply(lake.folder_of(1).read_manifest(), on_step=told.append)
 
@@ -313,7 +313,7 @@ def plan_end(lake: Lake, manifest: Manifest) -> State:
     """Give what a plan says."""
     facts = {name: manifest.snapshot[name] for name in sorted(manifest.snapshot) if name != "ranges_decoded"}
     return {
-        "plan": (manifest.plan_hash, manifest.digest, manifest.waves, manifest.breaker, manifest.warnings),
+        "plan": (manifest.plan_hash, manifest.digest, manifest.batches, manifest.breaker, manifest.warnings),
         "summary": manifest.summary,
         "snapshot": facts,
         "decisions": in_order(stream_decisions(lake.folder(manifest))),

@@ -156,7 +156,7 @@ def work(job: dict[str, Any], told: int) -> None:
     if job["fine"]:
         watch_everything(moments)
     if job["kind"] == "plan":
-        lake.plan(wave_size=job["wave_size"], on_step=moments.step)
+        lake.plan(batch_size=job["batch_size"], on_step=moments.step)
     else:
         lake.apply(lake.folder_of(job["run_id"]).read_manifest(), on_step=moments.step)
 

@@ -117,6 +117,7 @@ MANIFEST_CHANGES = [
     {"namespace": "file:///elsewhere"},
     {"policy": "{}"},
     {"waves": 7},
+    {"batches": 7},
     {"now": "2026-02-09T12:00:00Z"},
     {"made_at": "2026-02-11T12:00:00Z"},
     {"snapshot": {"sequence": 10_000}},
@@ -174,7 +175,7 @@ SEEN_AT_ONCE = {"a row less", "a row twice", "a file removed", "a file cut", "a 
 
 def test_an_altered_plan_table_is_refused(lake):
     """A plan table with other rows, columns or batches than were planned is neither applied nor shown."""
-    manifest = lake.plan(wave_size=3)
+    manifest = lake.plan(batch_size=3)
     plan = lake.folder(manifest).plan
     pristine = shutil.copytree(plan, plan.with_name("pristine"))
     for name, damage in TABLE_DAMAGES.items():

@@ -115,7 +115,7 @@ def test_what_expired_comes_back_and_the_bin_is_out_of_every_rules_reach(scene):
     manifest = scene.plan()
 
     def dies(step):
-        if step == "wave 0 deleted":
+        if step == "batch 0 deleted":
             raise Killed
 
     with pytest.raises(Killed):
@@ -174,7 +174,7 @@ def test_versions_that_were_deleted_and_objects_that_were_hidden_come_back(scene
     manifest = scene.plan()
 
     def dies(step):
-        if step == "wave 0 deleted":
+        if step == "batch 0 deleted":
             raise Killed
 
     with pytest.raises(Killed):

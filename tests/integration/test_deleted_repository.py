@@ -72,7 +72,7 @@ class Doomed:
     def plan(self, day, **how):
         """Plan at noon of a day."""
         now = self.lake.day(day)
-        options = PlanOptions(wave_size=how.pop("wave_size", 50_000))
+        options = PlanOptions(batch_size=how.pop("batch_size", 50_000))
         return plan_deleted(self.lake.spark, self.lake.shop, self.gone, now=now, options=options, **how)
 
     def finish(self, manifest, **how):
@@ -135,8 +135,8 @@ def test_everything_of_its_own_goes_and_strangers_stay(doomed):
 
 @pytest.mark.long
 def test_a_killed_run_is_resumed(doomed):
-    """Killed in a wave, between two and before it has forgotten, an apply goes on where it was."""
-    manifest = doomed.plan(RIPE, wave_size=2)  # so many waves that the first two never have all of it
+    """Killed in a batch, between two and before it has forgotten, an apply goes on where it was."""
+    manifest = doomed.plan(RIPE, batch_size=2)  # so many batches that the first two never have all of it
 
     def kill(at):
         def killer(step):
@@ -147,7 +147,7 @@ def test_a_killed_run_is_resumed(doomed):
             doomed.finish(manifest, on_step=killer)
         return doomed.lake.state(manifest), doomed.is_known(), bool(doomed.own & doomed.left())
 
-    ends = [kill(step) for step in ("wave 0 deleted", "wave 1 finished", "finished")]
+    ends = [kill(step) for step in ("batch 0 deleted", "batch 1 finished", "finished")]
     applied = doomed.finish(manifest)
 
     assert [

@@ -95,14 +95,14 @@ def scene(
     s3_server: S3Server,
     failing_store: FailingStore,
 ) -> Iterator[Scene]:
-    """Build a lake in a bucket and plan its run in waves."""
+    """Build a lake in a bucket and plan its run in batches."""
     folder = tmp_path_factory.mktemp("failing") / "lake"
     folder.mkdir()
     with fresh_bucket(s3_server) as bucket:
         lake = make_lake(spark, folder, f"s3://{bucket}/{NAMESPACE}", store_options=failing_store.options)
         number_addresses(lake.catalog)
         make_content(lake)
-        lake.plan(wave_size=4)
+        lake.plan(batch_size=4)
         lake.close()
         client, keys = failing_store.client, failing_store.real(bucket)
         objects = {key: client.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys}
@@ -178,8 +178,8 @@ def test_a_plan_is_the_same_or_there_is_none(scene, preset, seed):
     lake = scene.reset()
     wanted, before = lake.folder_of(1).read_manifest(), scene.stored()
     made: list[Manifest] = []
-    error = scene.trouble(PRESETS[preset].of_seed(seed), lambda: made.append(lake.plan(wave_size=4)))
-    again = lake.plan(wave_size=4) if error else made[0]
+    error = scene.trouble(PRESETS[preset].of_seed(seed), lambda: made.append(lake.plan(batch_size=4)))
+    again = lake.plan(batch_size=4) if error else made[0]
 
     assert wanted.plan_hash == again.plan_hash
     assert before == scene.stored()

@@ -137,7 +137,7 @@ def denying(keys: set[str]):
 
 def apply_denied(lake: Lake, keys: set[str], monkeypatch) -> tuple[EbbtideError, dict]:
     """Plan and apply where the store denies these keys; give the error and the outcomes."""
-    manifest = lake.plan(wave_size=3)
+    manifest = lake.plan(batch_size=3)
     with monkeypatch.context() as patch:
         patch.setattr(actor, "_Deleter", denying(keys))
         with pytest.raises(EbbtideError) as failed:

@@ -52,9 +52,9 @@ def test_a_copy_during_a_wave_waits_and_finds_the_object_gone(lake, tmp_path):
     with ThreadPoolExecutor(1) as pool:
 
         def copy(step: str) -> None:
-            if step == "wave 0 started":
+            if step == "batch 0 started":
                 seen.append(pool.submit(other.copy, REPOSITORY, "main", "raw/1", "keep/mine"))
-            if step == "wave 0 deleted":
+            if step == "batch 0 deleted":
                 seen.append(wait(seen[:1], timeout=0.5).done)
 
         applied = lake.apply(manifest, on_step=copy)
@@ -69,12 +69,12 @@ def test_a_copy_during_a_wave_waits_and_finds_the_object_gone(lake, tmp_path):
 
 
 def test_who_does_not_want_to_wait_is_refused(lake, tmp_path):
-    """A copy during a wave that runs out of patience says which run is at work, and refers to nothing."""
+    """A copy during a batch that runs out of patience says which run is at work, and refers to nothing."""
     manifest, refused = lake.plan(), []
     hasty = Catalog(f"sqlite:///{tmp_path}/catalog.db", fence_wait=timedelta(0))
 
     def copy(step: str) -> None:
-        if step == "wave 0 started":
+        if step == "batch 0 started":
             with pytest.raises(Busy, match=f"run {manifest.run_id} is deleting objects of 'lake'") as busy:
                 hasty.copy(REPOSITORY, "main", "raw/1", "keep/mine")
             refused.append(busy)
@@ -115,7 +115,7 @@ def test_uploads_during_a_wave_go_on(lake):
     manifest = lake.plan()
 
     def write(step: str) -> None:
-        if step == "wave 0 started":
+        if step == "batch 0 started":
             lake.upload("raw/new")
             lake.commit()
 
@@ -200,11 +200,11 @@ def test_a_wave_that_failed_leaves_the_gate_open(lake, monkeypatch):
 
 
 def test_an_apply_that_is_interrupted_by_its_user_opens_the_gate(lake):
-    """Ctrl-C within a wave opens the gate once no task runs any more, and the run has failed."""
+    """Ctrl-C within a batch opens the gate once no task runs any more, and the run has failed."""
     manifest = lake.plan()
 
     def interrupt(step: str) -> None:
-        if step == "wave 0 started":
+        if step == "batch 0 started":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

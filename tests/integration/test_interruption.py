@@ -81,7 +81,7 @@ def lake(ebb):
         (ebb.folder / "data" / f"{number}.csv").write_text("x")
     (ebb.folder / "policy.json").write_text('{"all": {"prefix": "", "days": 3}}')
     (ebb.folder / "ebbtide.toml").write_text(
-        "[deletes]\nwave_size = 10\n[breaker]\nmax_delete_fraction = 1\n[spark]\nmaster = 'local[2]'\n"
+        "[deletes]\nbatch_size = 10\n[breaker]\nmax_delete_fraction = 1\n[spark]\nmaster = 'local[2]'\n"
     )
     ebb("lake", "create", "sales", "./lake", now=LONG_AGO)
     ebb("lake", "upload", "sales", "data", now=LONG_AGO)
@@ -105,7 +105,7 @@ def test_a_terminated_plan_is_recorded_as_abandoned(lake):
 def test_an_interrupted_apply_says_how_far_it_got(lake):
     """Ctrl-C in the second batch: the first is recorded, the run has failed, and applying again goes on."""
     planned = lake.json("plan", "lake:sales")
-    step = ("apply", "apply_plan", "wave 1 started")
+    step = ("apply", "apply_plan", "batch 1 started")
     code, out, error = stop_at(
         step, ["apply", "1", "--yes", "--override-breaker", "--json"], signal.SIGINT, group=True
     )
@@ -138,7 +138,7 @@ def jvm_dies_first(monkeypatch, module, name, step):
 def test_an_apply_whose_jvm_died_of_the_signal_was_interrupted(lake, monkeypatch):
     """If the JVM got the signal too and failed first, the run is recorded as interrupted all the same."""
     lake("plan", "lake:sales")
-    jvm_dies_first(monkeypatch, apply, "apply_plan", "wave 1 started")
+    jvm_dies_first(monkeypatch, apply, "apply_plan", "batch 1 started")
     _, error = lake("apply", "1", "--yes", "--override-breaker", code=130)
     run = Ledger(f"sqlite:///{lake.folder}/.ebbtide/ledger.db").run(1)
 

@@ -120,7 +120,7 @@ def test_what_any_collector_took_comes_back_whatever_was_killed(any_lake):
     due = {*expired.values(), *unretained.values(), *garbage.values()}
     manifest = plan_all(lake)
     one = expired["raw/1"]
-    for step in ("wave 0 started", "wave 0 deleted"):
+    for step in ("batch 0 started", "batch 0 deleted"):
         with pytest.raises(Killed):
             lake.apply(manifest, override_breaker=True, on_step=dies_at(step))
     # Killed between the copy and the delete it is in both places.
@@ -200,7 +200,7 @@ def test_a_run_that_was_interrupted_can_be_undone_whole(lake):
     before = contents(lake)
     manifest = lake.plan()
     with pytest.raises(Killed):
-        lake.apply(manifest, on_step=dies_at("wave 0 deleted"))
+        lake.apply(manifest, on_step=dies_at("batch 0 deleted"))
     with pytest.raises(SafetyStop, match="was interrupted"):
         restore(lake, manifest, "raw/1")
     done = restore(lake, manifest)

@@ -208,10 +208,10 @@ def test_a_plan_that_is_too_old_is_refused(lake):
 
 def test_two_applies_at_once(lake):
     """While one apply is at work a second one, and a new plan, are told that the target is in use."""
-    manifest, refused = lake.plan(wave_size=3), []
+    manifest, refused = lake.plan(batch_size=3), []
 
     def meanwhile(step: str) -> None:
-        if step == "wave 0 finished":
+        if step == "batch 0 finished":
             for attempt in (lambda: lake.apply(manifest), lake.plan):
                 with pytest.raises(Busy, match=r"in use by ebb apply 1 \(process \d+\)") as busy:
                     attempt()

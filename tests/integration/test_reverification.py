@@ -95,7 +95,7 @@ def test_a_new_reference_that_has_lapsed_keeps_nothing(told, story):
 
 
 def test_a_reference_made_between_two_waves(lake):
-    """What comes to be referenced while apply is at work is kept by the waves that are still to come."""
+    """What comes to be referenced while apply is at work is kept by the batches that are still to come."""
     manifest = plan_with_many_waves(lake)
     rows = PLAN.read(lake.spark, lake.folder(manifest).plan).toArrow().to_pylist()
     named = [row for row in rows if row["names"] != ["raw/6"]]  # its key has another object by now
@@ -104,7 +104,7 @@ def test_a_reference_made_between_two_waves(lake):
     assert first["batch"] < last["batch"]
 
     def refer(step: str) -> None:
-        if step == f"wave {first['wave']} finished":
+        if step == f"batch {first['batch']} finished":
             lake.catalog.create_branch(REPOSITORY, "old", "main")
             lake.catalog.copy(REPOSITORY, "old", last["names"][0], f"keep/{last['names'][0]}")
             with pytest.raises(ObjectGone):

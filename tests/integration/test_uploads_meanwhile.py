@@ -46,7 +46,7 @@ def test_what_is_linked_while_a_sweep_runs_is_never_lost(spark, tmp_path):
 
     writer.start()
     try:
-        manifest = lake.plan_uncommitted(wave_size=4, on_step=let_link)
+        manifest = lake.plan_uncommitted(batch_size=4, on_step=let_link)
         lake.apply(manifest, override_breaker=True)
     finally:
         done.set()

@@ -21,7 +21,7 @@ from tests.machine.history import History
 from tests.machine.kinds import Kind
 from tests.machine.numbering import NumberedAddresses
 from tests.machine.operations import CreateBranch, Operation, Upload
-from tests.machine.records import decided, outcomes_of, recorded_gone, waves_of
+from tests.machine.records import batches_of, decided, outcomes_of, recorded_gone
 from tests.machine.repository import Repository
 from tests.machine.watching import (
     Crash,
@@ -122,13 +122,13 @@ class EngineMachine(RuleBasedStateMachine):
         manifest = pending[-1 - place % len(pending)]
         run_id, refused = manifest.run_id, self._refusal(manifest)
         attempts = self.lake.ledger.batch_attempts(run_id)
-        interrupted = frozenset(wave for wave, tries in attempts.items() if not tries[-1][1])
+        interrupted = frozenset(batch for batch, tries in attempts.items() if not tries[-1][1])
         watcher = Watcher(
             self.repo,
             manifest,
             script,
             self._write,
-            waves_of(self.lake.folder(manifest)),
+            batches_of(self.lake.folder(manifest)),
             interrupted=interrupted,
         )
         ended = self._apply(manifest, watcher)
@@ -143,7 +143,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_ledger_equals_the_store(self) -> None:
-        """Compare what outcomes call gone with what the store has lost; an interrupted wave is in between."""
+        """Compare what outcomes call gone with what the store lost; an interrupted batch is in between."""
         lost = self.repo.contents.keys() - self.lake.stored()
         recorded = recorded_gone(self.lake)
 
@@ -161,7 +161,7 @@ class EngineMachine(RuleBasedStateMachine):
         rules, now = self._rules(kind), self.lake.clock() + timedelta(days=shift)
         watcher = PlanWatcher(self.repo, rules, now, during, self._write)
         try:
-            manifest = self.lake.plan(wave_size=size, now=now, rulebook=rules, on_step=watcher)
+            manifest = self.lake.plan(batch_size=size, now=now, rulebook=rules, on_step=watcher)
         except LiveObjectMissing:
             missing = watcher.swept.missing if watcher.swept else frozenset[str]()
             assert missing
@@ -180,7 +180,7 @@ class EngineMachine(RuleBasedStateMachine):
     def _compare(self, manifest: Manifest, kind: Kind) -> None:
         """Plan again, in full: it must be the same; an optimized sweep may miss what a clean one sees."""
         other = Kind.CLEAN if kind is Kind.OPTIMIZED else kind
-        again = self.lake.plan(wave_size=2, now=manifest.now, rulebook=self._rules(other), full=True)
+        again = self.lake.plan(batch_size=2, now=manifest.now, rulebook=self._rules(other), full=True)
         one, full = decided(self.lake.folder(manifest)), decided(self.lake.folder(again))
         unseen = full.keys() - one.keys()
         assert unseen <= (self.repo.late if kind is Kind.OPTIMIZED else set())
@@ -206,7 +206,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.history.counts["crashes"] += 1
             if watcher.script.killed and watcher.closed:
                 RepositoryCollector.of_plan(self.lake.shop, manifest).fence(manifest)
-                return "killed in a wave"
+                return "killed in a batch"
             return "interrupted"
         except StalePlan:
             return "stale"
@@ -215,13 +215,13 @@ class EngineMachine(RuleBasedStateMachine):
         return "done"
 
     def _settle(self, manifest: Manifest, watcher: Watcher, ended: str) -> None:
-        """Compare the outcomes of the waves that it did with what the oracle said."""
+        """Compare the outcomes of the batches that it did with what the oracle said."""
         outcomes = outcomes_of(self.lake, manifest)
         finished = {address: outcome for address, outcome in outcomes.items() if address in watcher.expected}
         unfinished = watcher.expected.keys() - outcomes.keys()
 
         assert {address: watcher.expected[address] for address in finished} == finished
-        assert not unfinished or ended in ("killed in a wave", "interrupted")
+        assert not unfinished or ended in ("killed in a batch", "interrupted")
         self.history.counts.update(Counter(f"outcome {outcome}" for outcome in finished.values()))
 
     def _check_plan(self, manifest: Manifest, watcher: PlanWatcher) -> None:

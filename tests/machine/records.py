@@ -1,4 +1,4 @@
-"""What real runs leave on disk, read without Spark: decisions, waves and outcomes."""
+"""What real runs leave on disk, read without Spark: decisions, batches and outcomes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def decided(folder: RunFolder) -> dict[str, dict[str, Any]]:
     return found
 
 
-def waves_of(folder: RunFolder) -> dict[int, dict[str, CollectorName]]:
-    """Give the addresses of a plan's waves, and who found each."""
+def batches_of(folder: RunFolder) -> dict[int, dict[str, CollectorName]]:
+    """Give the addresses of a plan's batches, and who found each."""
     found: dict[int, dict[str, CollectorName]] = {}
     for row in _rows(folder.plan):
         found.setdefault(int(row["batch"]), {})[row["address"]] = CollectorName(row["collector"])
@@ -37,7 +37,7 @@ def waves_of(folder: RunFolder) -> dict[int, dict[str, CollectorName]]:
 
 
 def outcomes_of(lake: Lake, manifest: Manifest) -> dict[str, str]:
-    """Give the last outcome of each item of a run, as far as its waves are finished."""
+    """Give the last outcome of each item of a run, as far as its batches are finished."""
     folders = outcome_folders(lake.shop.root, lake.ledger, manifest.run_id)
     rows = sorted((row for folder in folders for row in _rows(folder)), key=lambda row: row["attempt"])
     return {row["address"]: row["outcome"] for row in rows}

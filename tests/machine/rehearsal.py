@@ -20,13 +20,13 @@ from ebbtide.storage.store import DeleteRequest
 from ebbtide.targets.repository.rulebook import Rulebook
 from ebbtide.targets.repository.sweeps import BranchState, save_state
 
-WAVE = 2
-"""How many objects a wave has; with few, there is something between the waves."""
+BATCH = 2
+"""How many objects a batch has; with few, there is something between the batches."""
 _OPEN_TRIES = 2
 
 
 class Stage(StrEnum):
-    """How far a wave has come."""
+    """How far a batch has come."""
 
     OPEN = "open"
     LOOKED = "looked"
@@ -36,14 +36,14 @@ class Stage(StrEnum):
 
 @dataclass
 class Plan:
-    """What is durable of a run: what it may delete, and which waves were begun and finished."""
+    """What is durable of a run: what it may delete, and which batches were begun and finished."""
 
     number: int
     rules: Rulebook
     now: datetime
     found: Mapping[str, CollectorName]
     """What may be deleted, and who found it."""
-    waves: list[tuple[str, ...]]
+    batches: list[tuple[str, ...]]
     states: Mapping[str, BranchState]
     """What the next sweep may build on, if this run leaves nothing alone."""
     left_alone: bool = False
@@ -57,13 +57,13 @@ class Plan:
 
     @property
     def interrupted(self) -> set[int]:
-        """The waves of which nobody knows how far they came."""
+        """The batches of which nobody knows how far they came."""
         return self.begun - self.finished
 
     @property
     def next_wave(self) -> int | None:
-        """The first wave that is not finished."""
-        return next((wave for wave in range(len(self.waves)) if wave not in self.finished), None)
+        """The first batch that is not finished."""
+        return next((batch for batch in range(len(self.batches)) if batch not in self.finished), None)
 
 
 def planned(
@@ -73,10 +73,10 @@ def planned(
     found: Mapping[str, CollectorName],
     states: Mapping[str, BranchState],
 ) -> Plan:
-    """Deal what is due into waves."""
+    """Deal what is due into batches."""
     due = sorted(found)
-    waves = [tuple(due[start : start + WAVE]) for start in range(0, len(due), WAVE)]
-    return Plan(number, rules, now, found, waves, states)
+    batches = [tuple(due[start : start + BATCH]) for start in range(0, len(due), BATCH)]
+    return Plan(number, rules, now, found, batches, states)
 
 
 @dataclass
@@ -102,11 +102,11 @@ class Rehearsal:
 
     def advance(self) -> str:
         """Take the next step and say what it was."""
-        wave = self.plan.next_wave
+        batch = self.plan.next_wave
         if self.is_stale and self.stage is not Stage.DELETED:
             self._open()
             return "stale"
-        if wave is None:
+        if batch is None:
             self._open()
             self._save_states()
             return "succeeded"
@@ -116,10 +116,10 @@ class Rehearsal:
             Stage.CLOSED: self._delete,
             Stage.DELETED: self._finish,
         }
-        return steps[self.stage](wave)
+        return steps[self.stage](batch)
 
     def _look(self, _: int) -> str:
-        """Verify with the gate open, unless an interrupted wave or busy writers want it closed."""
+        """Verify with the gate open, unless an interrupted batch or busy writers want it closed."""
         if self.plan.interrupted or self.tries == _OPEN_TRIES:
             self.repo.catalog.close_fence(self.repo.name, self.plan.holder)
         self._verify()
@@ -135,23 +135,23 @@ class Rehearsal:
         self.stage = Stage.CLOSED
         return "closed"
 
-    def _delete(self, wave: int) -> str:
-        self.plan.begun.add(wave)
-        items = [address for address in self.plan.waves[wave] if not self._is_kept(address)]
+    def _delete(self, batch: int) -> str:
+        self.plan.begun.add(batch)
+        items = [address for address in self.plan.batches[batch] if not self._is_kept(address)]
         self._check_ripe(items)
         self._check_nobody_came(items)
         results = self.repo.store.delete([DeleteRequest(address) for address in items])
         assert len(items) == sum(result.outcome.is_gone for result in results)
         self.repo.gone.update(items)
         self.stage = Stage.DELETED
-        return "deleted" if len(items) == len(self.plan.waves[wave]) else "deleted, some are needed again"
+        return "deleted" if len(items) == len(self.plan.batches[batch]) else "deleted, some are needed again"
 
-    def _finish(self, wave: int) -> str:
-        self.repo.buried.update(self.repo.gone.intersection(self.plan.waves[wave]))
+    def _finish(self, batch: int) -> str:
+        self.repo.buried.update(self.repo.gone.intersection(self.plan.batches[batch]))
         self.plan.left_alone |= any(
-            self._is_kept(address) for address in self.plan.waves[wave] if address not in self.repo.gone
+            self._is_kept(address) for address in self.plan.batches[batch] if address not in self.repo.gone
         )
-        self.plan.finished.add(wave)
+        self.plan.finished.add(batch)
         if not self.plan.interrupted:
             self._open()
         self.stage, self.tries = Stage.OPEN, 0

@@ -122,20 +122,20 @@ class Watcher:
     manifest: Manifest
     script: Script
     write: Callable[[Operation], None]
-    waves: Mapping[int, Mapping[str, CollectorName]]
-    """The items of each wave, and who found each."""
+    batches: Mapping[int, Mapping[str, CollectorName]]
+    """The items of each batch, and who found each."""
     expected: dict[str, str] = field(default_factory=dict)
     step: str = ""
     closed: bool = False
     steps: int = 0
     interrupted: frozenset[int] = frozenset()
-    """Waves that an earlier apply left half-way."""
+    """Batches that an earlier apply left half-way."""
 
     def __call__(self, step: str) -> None:
         """Do what the script says for this step."""
         self.step, self.closed = step, self.repo.is_closed
         assert self.closed or not step.endswith(("started", "deleted"))
-        if step.startswith("wave "):
+        if step.startswith("batch "):
             self._follow(*step.split()[1:])
         place, self.steps = self.steps, self.steps + 1
         for operation in self.script.writes[place] if place < len(self.script.writes) else ():
@@ -144,25 +144,25 @@ class Watcher:
             raise Crash(step)
 
     def _follow(self, number: str, step: str) -> None:
-        """Take over what the wave has done by now: deleted when it is `deleted`, recorded when `finished`."""
-        wave = int(number)
+        """Take over what the batch has done: deleted when it is `deleted`, recorded when `finished`."""
+        batch = int(number)
         if step == "started":
-            self._expect(wave)
+            self._expect(batch)
             return
-        gone = {a for a in self.waves.get(wave, {}) if self.expected[a] in ("deleted", "absent")}
+        gone = {a for a in self.batches.get(batch, {}) if self.expected[a] in ("deleted", "absent")}
         if step == "deleted":
             assert not gone & self.repo.open_uploads().keys()
             self.repo.gone.update(gone)
         else:
             self.repo.buried.update(gone)
 
-    def _expect(self, wave: int) -> None:
-        """Say by the oracle, for this very moment, what has to become of each item of a wave."""
+    def _expect(self, batch: int) -> None:
+        """Say by the oracle, for this very moment, what has to become of each item of a batch."""
         rules = parse_rulebook(self.manifest.policy, self.manifest.collector)
         keepers = kept(self.repo.document(), rules, self.manifest.now)
-        for address, finder in self.waves.get(wave, {}).items():
-            # What is gone from an interrupted wave was its own doing, whoever may refer to it by now.
-            mine = wave in self.interrupted and address in self.repo.gone
+        for address, finder in self.batches.get(batch, {}).items():
+            # What is gone from an interrupted batch was its own doing, whoever may refer to it by now.
+            mine = batch in self.interrupted and address in self.repo.gone
             there = mine or address not in self.repo.gone
             outcome = "deleted" if there else "absent"
             self.expected[address] = "changed" if address in keepers[finder] and not mine else outcome

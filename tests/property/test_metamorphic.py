@@ -171,13 +171,13 @@ def test_the_planned_lake_is_worth_planning(planned):
 
 @pytest.mark.parametrize("partitions", [1, 2, 7])
 def test_the_number_of_shuffle_partitions_does_not_matter(planned, spark, partitions):
-    """A plan has the same hash in however many partitions and waves it is computed."""
+    """A plan has the same hash in however many partitions and batches it is computed."""
     lake, wanted = planned
     setting = "spark.sql.shuffle.partitions"
     usual = spark.conf.get(setting)
     spark.conf.set(setting, str(partitions))
     try:
-        found = lake.plan(wave_size=partitions, full=True)
+        found = lake.plan(batch_size=partitions, full=True)
     finally:
         spark.conf.set(setting, usual)
 

@@ -107,7 +107,7 @@ class Lake:
     def plan(
         self,
         *,
-        wave_size: int = 50_000,
+        batch_size: int = 50_000,
         now: datetime | None = None,
         rulebook: Rulebook | None = None,
         full: bool = False,
@@ -119,7 +119,7 @@ class Lake:
             self.shop,
             REPOSITORY,
             now=now or self.clock(),
-            options=PlanOptions(wave_size=wave_size),
+            options=PlanOptions(batch_size=batch_size),
             rulebook=rulebook,
             full=full,
             on_step=on_step,
@@ -202,13 +202,13 @@ def make_lake(spark: SparkSession, folder: Path, namespace: str | None = None, *
 
 
 def plan_with_many_waves(lake: Lake) -> Manifest:
-    """Add a dozen old objects and plan them in as many waves, so that not all fall into one by chance."""
+    """Add a dozen old objects and plan them in as many batches, so that not all fall into one by chance."""
     now = lake.clock()
     lake.day(0)
     lake.upload(*(f"raw/more-{number}" for number in range(12)))
     lake.commit()
     lake.clock.now = now
-    return lake.plan(wave_size=1)
+    return lake.plan(batch_size=1)
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ class Desk:
                 "rules": [f"rule of {run_id}"],
                 "size": 1,
                 "at": at,
-                "wave": wave,
+                "batch": wave,
                 "attempt": attempt,
                 "action": row.action,
                 "until": row.until,

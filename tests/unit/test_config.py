@@ -46,6 +46,25 @@ def test_the_list_of_running_images_lies_beside_the_file(here, monkeypatch):
     assert "other.json" == named.registry.running
 
 
+@pytest.mark.parametrize("name", ["batch_size", "wave_size"])
+def test_the_size_of_a_batch_has_an_earlier_name(here, name):
+    """`wave_size` still works, in the file and as a variable."""
+    (here / "ebbtide.toml").write_text(f"[deletes]\n{name} = 7\n")
+    variable = {f"EBBTIDE_DELETES__{name.upper()}": "8"}
+
+    assert 7 == load_settings(environ={}).deletes.batch_size
+    (here / "ebbtide.toml").unlink()
+    assert 8 == load_settings(environ=variable).deletes.batch_size
+
+
+def test_both_names_of_the_size_of_a_batch_are_an_error(here):
+    """Which of two limits counts is not guessed."""
+    (here / "ebbtide.toml").write_text("[deletes]\nbatch_size = 7\nwave_size = 8\n")
+
+    with pytest.raises(ConfigError, match="earlier name of batch_size"):
+        load_settings(environ={})
+
+
 def test_variables_override_the_file(here):
     """EBBTIDE_SECTION__KEY beats the file; numbers and booleans are read as such."""
     (here / "ebbtide.toml").write_text("[breaker]\nmax_delete_fraction = 0.1\n")

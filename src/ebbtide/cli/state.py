@@ -190,7 +190,7 @@ class State:
         """How plans are cut."""
         from ebbtide.engine.plan import PlanOptions
 
-        return PlanOptions(wave_size=self.settings.deletes.wave_size, limits=self.limits)
+        return PlanOptions(batch_size=self.settings.deletes.batch_size, limits=self.limits)
 
     def apply_options(self, *, override_breaker: bool) -> ApplyOptions:
         """How plans are applied."""

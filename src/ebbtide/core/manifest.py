@@ -17,6 +17,8 @@ FORMAT = 3
 """Since format 2 every table of a run has a record of its rows; since format 3 it has typed verdicts."""
 _READABLE = (1, 2, FORMAT)
 _UNTYPED = 2
+_WAVES = "waves"
+"""The name of `batches` in earlier versions."""
 _BRANCH, _BY_BRANCH = "branch", "by_branch"
 """The label that has a name of its own in manifests, because scripts read it there."""
 RECYCLE = "recycle"
@@ -91,7 +93,7 @@ class Manifest:
     policy: str
     policy_hash: str
     snapshot: dict[str, Any]
-    waves: int
+    batches: int
     digest: str
     """Order-independent digest of the rows of the plan table."""
     summary: Summary
@@ -131,6 +133,7 @@ class Manifest:
         plain["made_at"] = format_instant(self.made_at)
         plain["now"] = format_instant(self.now)
         plain["plan_hash"] = self.plan_hash
+        plain[_WAVES] = self.batches
         plain["summary"][_BY_BRANCH] = plain["summary"]["by_label"].get(_BRANCH, ())
         plain["seal"] = _seal(plain)
         return json.dumps(plain, indent=2, sort_keys=True, ensure_ascii=False)
@@ -142,6 +145,8 @@ def manifest_from_json(text: str) -> Manifest:
         plain = json.loads(text)
         sealed = plain.pop("seal") == _seal(plain)
         claimed = plain.pop("plan_hash")
+        # The only name of earlier versions, which scripts may read.
+        plain.setdefault("batches", plain.pop(_WAVES))
         plain["made_at"] = parse_instant(plain["made_at"])
         plain["now"] = parse_instant(plain["now"])
         plain["summary"] = _summary(plain["summary"], plain["collector"], plain["format"])

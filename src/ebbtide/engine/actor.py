@@ -56,7 +56,7 @@ class DeleteOptions:
 
 @dataclass(frozen=True)
 class Attempt:
-    """An attempt at a wave, as an executor has to know it."""
+    """An attempt at a batch, as an executor has to know it."""
 
     options: DeleteOptions
     tasks: int
@@ -87,7 +87,7 @@ class Attempt:
             "rules": rows.column("rules"),
             "size": rows.column("size"),
             "at": pa.array([moment] * count, pa.timestamp("us", tz="UTC")),
-            "wave": rows.column("batch"),
+            "batch": rows.column("batch"),
             "attempt": pa.array([0] * count, pa.int32()),
             "action": _recorded_action(rows),
             "until": pa.nulls(count, pa.timestamp("us", tz="UTC")),
@@ -138,7 +138,7 @@ def act_on_rows(
     in_order: bool = False,
 ) -> DataFrame:
     """
-    Delete a wave's rows (lazily: the write of the outcomes drives it).
+    Delete a batch's rows (lazily: the write of the outcomes drives it).
 
     They are dealt to tasks by their hashes, so that each presses on all prefixes a little; or `in_order`, by
     their addresses, for a deleter that looks at neighbours together.

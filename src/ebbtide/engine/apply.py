@@ -1,8 +1,8 @@
 """
-Applying a plan: verify again, delete on the executors wave by wave, record one outcome an item.
+Applying a plan: verify again, delete on the executors batch by batch, record one outcome an item.
 
-Each wave is four durable steps: `started` in the ledger, the deletes, the outcome table, `finished` in the
-ledger. Whatever is interrupted, applying again goes on from there: a finished wave is not touched, a started
+Each batch is four durable steps: `started` in the ledger, the deletes, the outcome table, `finished` in the
+ledger. Whatever is interrupted, applying again goes on from there: a finished batch is not touched, a started
 one is done again, and what it finds gone was its own doing. From verification to `finished` the target is
 fenced: nothing can come to refer to what is being deleted.
 """
@@ -57,7 +57,7 @@ from ebbtide.state.runs import Ledger, RunState
 
 _DONE = {str(outcome) for outcome in Outcome if outcome.is_done}
 _OPEN_TRIES = 2
-"""How often a wave is verified with the target open; on a busy one every look is outdated when it ends."""
+"""How often a batch is verified with the target open; on a busy one every look is outdated when it ends."""
 
 
 CLOCK_TOLERANCE = timedelta(minutes=5)
@@ -264,7 +264,7 @@ def _check_table(
     plan, digested = digested_table(spark, folder, manifest)
     try:
         # A row in a batch that is never begun would be left behind without a word.
-        known = f.coalesce(f.col("batch").between(0, manifest.waves - 1), f.lit(False))
+        known = f.coalesce(f.col("batch").between(0, manifest.batches - 1), f.lit(False))
         whole = plan.where(~known).isEmpty() and table_digest(plan, digested) == manifest.digest
     except (PySparkException, Py4JError) as broken:
         raise _not_as_planned(manifest, "cannot be read") from broken
@@ -356,39 +356,39 @@ class _Batches:
     _verified_at: int | None = None
     _kept: DataFrame | None = None
     _interrupted: set[int] = field(default_factory=set)
-    """Waves that an earlier process left half-way: as long as there are any, the target is not opened."""
+    """Batches that an earlier process left half-way: as long as there are any, the target is not opened."""
 
     def run(self) -> None:
-        """Do every wave that is not finished, and again the items of finished ones that failed."""
+        """Do every batch that is not finished, and again the items of finished ones that failed."""
         attempts = self.context.ledger.batch_attempts(self.manifest.run_id)
-        self._interrupted = {wave for wave, tries in attempts.items() if not tries[-1][1]}
-        for wave in range(self.manifest.waves):
-            self.on_progress("deleting", wave, self.manifest.waves)
-            done = [number for number, finished in attempts.get(wave, []) if finished]
-            rows = read_plan(self.spark, self.folder).where(f.col("batch") == wave)
+        self._interrupted = {batch for batch, tries in attempts.items() if not tries[-1][1]}
+        for batch in range(self.manifest.batches):
+            self.on_progress("deleting", batch, self.manifest.batches)
+            done = [number for number, finished in attempts.get(batch, []) if finished]
+            rows = read_plan(self.spark, self.folder).where(f.col("batch") == batch)
             if done:
-                rows = self._unfinished_rows(rows, wave, done)
+                rows = self._unfinished_rows(rows, batch, done)
                 if rows.isEmpty():
                     continue
-            interrupted = len(done) < len(attempts.get(wave, []))
-            self._attempt(rows, wave, resumed=interrupted)
-        self.on_progress("deleting", self.manifest.waves, self.manifest.waves)
+            interrupted = len(done) < len(attempts.get(batch, []))
+            self._attempt(rows, batch, resumed=interrupted)
+        self.on_progress("deleting", self.manifest.batches, self.manifest.batches)
 
-    def _unfinished_rows(self, rows: DataFrame, wave: int, done: list[int]) -> DataFrame:
-        outcomes = OUTCOMES.read(self.spark, *(self.folder.outcomes(wave, number) for number in done))
+    def _unfinished_rows(self, rows: DataFrame, batch: int, done: list[int]) -> DataFrame:
+        outcomes = OUTCOMES.read(self.spark, *(self.folder.outcomes(batch, number) for number in done))
         final = [str(outcome) for outcome in Outcome if outcome.is_final]
         settled = outcomes.where(f.col("outcome").isin(final)).select("hash", "address", "version")
         same = ["hash", "address"]
         version = rows["version"].eqNullSafe(settled["version"])
         return rows.join(settled, [*(rows[name] == settled[name] for name in same), version], "left_anti")
 
-    def _attempt(self, rows: DataFrame, wave: int, *, resumed: bool) -> None:
+    def _attempt(self, rows: DataFrame, batch: int, *, resumed: bool) -> None:
         self.collector.check_unchanged(self.manifest)
         kept = self._verify_and_fence()
         # Once more: to verify may have taken long.
         self.collector.check_unchanged(self.manifest)
-        attempt = self.context.ledger.start_batch(self.manifest.run_id, wave)
-        self.on_step(f"wave {wave} started")
+        attempt = self.context.ledger.start_batch(self.manifest.run_id, batch)
+        self.on_step(f"batch {batch} started")
         judged = rows.join(kept.withColumnRenamed("reason", "kept_because"), "hash", "left")
         outcomes = act_on_rows(
             judged,
@@ -399,18 +399,22 @@ class _Batches:
             resumed=resumed,
             in_order=self.collector.in_order,
         )
-        place = self.folder.outcomes(wave, attempt)
+        place = self.folder.outcomes(batch, attempt)
         OUTCOMES.write(outcomes, place)
-        self.on_step(f"wave {wave} deleted")
+        self.on_step(f"batch {batch} deleted")
         make_durable(place)
-        self.context.ledger.finish_batch(self.manifest.run_id, wave, attempt)
+        self.context.ledger.finish_batch(self.manifest.run_id, batch, attempt)
         log.write(
-            "batch ends", batch=wave + 1, of=self.manifest.waves, attempt=attempt, items=counted_rows(place)
+            "batch ends",
+            batch=batch + 1,
+            of=self.manifest.batches,
+            attempt=attempt,
+            items=counted_rows(place),
         )
-        self._interrupted.discard(wave)
+        self._interrupted.discard(batch)
         if not self._interrupted:
             self.collector.unfence(self.manifest)
-        self.on_step(f"wave {wave} finished")
+        self.on_step(f"batch {batch} finished")
 
     def _verify_and_fence(self) -> DataFrame:
         """Find what came to be referenced and close the target, with nothing happening between the two."""

@@ -40,11 +40,11 @@ class RestoredItem:
 def outcome_folders(root: Path, ledger: Ledger, run_id: int) -> list[Path]:
     """List the folders of a run's outcomes: those whose attempt the ledger knows to be finished."""
     folder = run_folder(root, run_id)
-    for wave, attempt in ledger.uncounted_attempts(run_id):
-        adopt_counts(folder.outcomes(wave, attempt))
+    for batch, attempt in ledger.uncounted_attempts(run_id):
+        adopt_counts(folder.outcomes(batch, attempt))
     found = [
-        folder.outcomes(wave, attempt)
-        for wave, attempts in ledger.batch_attempts(run_id).items()
+        folder.outcomes(batch, attempt)
+        for batch, attempts in ledger.batch_attempts(run_id).items()
         for attempt, finished in attempts
         if finished
     ]

@@ -86,13 +86,13 @@ def _cancel_jobs(spark: SparkSession) -> None:
 def _progress(root: Path, ledger: Ledger, manifest: Manifest) -> str:
     """Say how many items have a recorded outcome, and in which batch the run stopped."""
     folder, done, stopped_in = run_folder(root, manifest.run_id), 0, ""
-    for wave, attempts in ledger.batch_attempts(manifest.run_id).items():
+    for batch, attempts in ledger.batch_attempts(manifest.run_id).items():
         # The first finished attempt has a row for every item; later ones repeat those that failed.
         first = next((number for number, finished in attempts if finished), None)
         if first is None:
-            stopped_in = f" in batch {wave + 1} of {manifest.waves}"
+            stopped_in = f" in batch {batch + 1} of {manifest.batches}"
             continue
-        files = folder.outcomes(wave, first).rglob("*.parquet")
+        files = folder.outcomes(batch, first).rglob("*.parquet")
         done += sum(pq.read_metadata(file).num_rows for file in files)
     total = manifest.summary.due.objects
     return f"run {manifest.run_id} stopped{stopped_in}: {done} of {total} items are done and recorded"

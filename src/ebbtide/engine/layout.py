@@ -72,9 +72,11 @@ class RunFolder:
         """What a restore is to bring back, page by page; a run that has this is one."""
         return self.path / "wanted"
 
-    def outcomes(self, wave: int, attempt: int) -> Path:
-        """Name the table of what an attempt at a wave did."""
-        return self.path / "outcomes" / f"wave-{wave:05d}-attempt-{attempt:03d}"
+    def outcomes(self, batch: int, attempt: int) -> Path:
+        """Return the place of what an attempt at a batch did; earlier versions named it `wave-`."""
+        name = f"{batch:05d}-attempt-{attempt:03d}"
+        earlier = self.path / "outcomes" / f"wave-{name}"
+        return earlier if earlier.is_dir() else self.path / "outcomes" / f"batch-{name}"
 
     def kept(self, sequence: int) -> Path:
         """Name the table of what re-verification took out of the plan at a given state of the target."""

@@ -66,8 +66,8 @@ def check_applicable(root: Path, ledger: Ledger, manifest: Manifest) -> None:
             fix=f"plan again: ebb plan {manifest.target}",
         )
     known = {
-        run_folder(root, run_id).outcomes(wave, attempt).name
-        for wave, attempts in ledger.batch_attempts(run_id).items()
+        run_folder(root, run_id).outcomes(batch, attempt).name
+        for batch, attempts in ledger.batch_attempts(run_id).items()
         for attempt, _ in attempts
     }
     if unknown := sorted(set(outcome_names(root, run_id)) - known):

@@ -54,7 +54,7 @@ _BLOCKS_PER_BATCH, _MOST_BLOCKS = 8, 2048
 class PlanOptions:
     """How a plan is cut and measured."""
 
-    wave_size: int = 50_000
+    batch_size: int = 50_000
     limits: BreakerLimits = field(default_factory=BreakerLimits)
 
 
@@ -140,7 +140,7 @@ class _Planner:
         due, held = manifest.summary.due, manifest.summary.held
         ledger.planned(run_id, manifest.plan_hash, due.objects, due.bytes)
         self.on_step("plan recorded")
-        counts = {"due": due.objects, "bytes": due.bytes, "held": held.objects, "batches": manifest.waves}
+        counts = {"due": due.objects, "bytes": due.bytes, "held": held.objects, "batches": manifest.batches}
         log.write("plan ends", **counts)
         return manifest
 
@@ -158,17 +158,17 @@ class _Planner:
             known = collected.verdicts.read(self.spark, TOUCHED, UNTOUCHED)
             counts = count_verdicts(removed.laid_over(known), self.now)
             touched = removed.laid_over(verdicts.read(self.spark, TOUCHED))
-        waves = math.ceil(counts.due.objects / self.options.wave_size)
+        batches = math.ceil(counts.due.objects / self.options.batch_size)
         with watch(self.spark, "freezing", self.on_progress):
             decisions = decisions_at(touched, self.now)
-            digest = _write_plan(self.spark, decisions, folder, waves, in_order=self.collector.in_order)
+            digest = _write_plan(self.spark, decisions, folder, batches, in_order=self.collector.in_order)
             _check_count(folder, counts.due.objects)
             self.on_step("plan written")
             rows = PLAN.read(self.spark, folder.plan)
             # What goes into the bin is freed when the bin is emptied.
             frees = collected.frees if self.policy.bin_days is None else "false"
             summary = summarize(counts, rows, self.now, collected.known, frees)
-            shares = self._shares(collected, known, rows if waves else None)
+            shares = self._shares(collected, known, rows if batches else None)
         limits = self.collector.limits(self.options.limits)
         identity, ledger = self.identity, self.context.ledger
         manifest = Manifest(
@@ -182,7 +182,7 @@ class _Planner:
             policy=self.policy.text,
             policy_hash=self.policy.hash,
             snapshot=collected.snapshot,
-            waves=waves,
+            batches=batches,
             digest=digest,
             summary=summary,
             breaker=tuple(trip_reasons(plan_size(summary, shares, identity.url), limits)),
@@ -208,27 +208,27 @@ class _Planner:
 
 
 def _write_plan(
-    spark: SparkSession, decisions: DataFrame, folder: RunFolder, waves: int, *, in_order: bool
+    spark: SparkSession, decisions: DataFrame, folder: RunFolder, batches: int, *, in_order: bool
 ) -> str:
     """Write what is due, divided into batches, and return its digest."""
-    if not waves:
+    if not batches:
         # An empty table needs no job.
         folder.plan.mkdir()
         record_counts(folder.plan, 0)
         return EMPTY
     due = decisions.where(f.col("decision") == str(Decision.DUE))
-    divided = _divide_in_blocks(due, waves) if in_order else _divide_by_hash(due, waves)
+    divided = _divide_in_blocks(due, batches) if in_order else _divide_by_hash(due, batches)
     PLAN.write(divided, folder.plan, partition_by="batch")
     return table_digest(PLAN.read(spark, folder.plan), DIGESTED)
 
 
-def _divide_by_hash(due: DataFrame, waves: int) -> DataFrame:
+def _divide_by_hash(due: DataFrame, batches: int) -> DataFrame:
     """Spread every batch over all prefixes."""
-    batch = f.pmod(f.col("hash"), f.lit(waves)).cast("int")
-    return due.withColumn("batch", batch).repartition(waves, "batch")
+    batch = f.pmod(f.col("hash"), f.lit(batches)).cast("int")
+    return due.withColumn("batch", batch).repartition(batches, "batch")
 
 
-def _divide_in_blocks(due: DataFrame, waves: int) -> DataFrame:
+def _divide_in_blocks(due: DataFrame, batches: int) -> DataFrame:
     """
     Cut the addresses into blocks of neighbours, and give every batch some from all over.
 
@@ -236,9 +236,9 @@ def _divide_in_blocks(due: DataFrame, waves: int) -> DataFrame:
     and it still presses on many prefixes.
     """
     # The only batch has everything as it is.
-    blocks = max(waves, min(waves * _BLOCKS_PER_BATCH, _MOST_BLOCKS)) if waves > 1 else 1
+    blocks = max(batches, min(batches * _BLOCKS_PER_BATCH, _MOST_BLOCKS)) if batches > 1 else 1
     cut = due.repartitionByRange(blocks, "address")
-    return cut.withColumn("batch", f.pmod(f.spark_partition_id(), f.lit(waves)))
+    return cut.withColumn("batch", f.pmod(f.spark_partition_id(), f.lit(batches)))
 
 
 def _check_count(folder: RunFolder, due: int) -> None:

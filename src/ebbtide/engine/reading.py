@@ -165,12 +165,14 @@ def sample_outcomes(
 
 
 def outcome_tallies(root: Path, ledger: Ledger, run_id: int) -> dict[str, Tally]:
-    """Count the last outcome of every item, wave by wave; one wave's items fit in memory by construction."""
+    """Count the last outcome of every item, batch by batch: the items of one batch fit in memory."""
     totals: dict[str, Tally] = {}
-    waves: dict[str, list[Path]] = {}
+    batches: dict[str, list[Path]] = {}
     for folder in outcome_folders(root, ledger, run_id):
-        waves.setdefault(folder.name.rsplit("-attempt-", 1)[0], []).append(folder)
-    for folders in waves.values():
+        # An earlier version named the folder of a batch `wave-`, and this one may have repeated it.
+        number = folder.name.rsplit("-attempt-", 1)[0].rsplit("-", 1)[-1]
+        batches.setdefault(number, []).append(folder)
+    for folders in batches.values():
         for outcome, size in _last_outcomes(folders):
             known = totals.get(outcome, Tally(outcome, 0, 0))
             totals[outcome] = Tally(outcome, known.objects + 1, known.bytes + size)

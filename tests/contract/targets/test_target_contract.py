@@ -269,7 +269,7 @@ def test_whoever_is_killed_at_any_step_goes_on(worlds, kind):
     """A plan and an apply that are killed at each of their steps end as if nothing had happened."""
     world = worlds.make(kind)
     before = world.contents()
-    planned, manifest = killed_at_each_step(lambda kill: world.plan(wave_size=2, on_step=kill))
+    planned, manifest = killed_at_each_step(lambda kill: world.plan(batch_size=2, on_step=kill))
     rows = world.rows(manifest)
 
     assert before == world.contents()
@@ -280,10 +280,10 @@ def test_whoever_is_killed_at_any_step_goes_on(worlds, kind):
 
     assert {
         "applying",
-        "wave 0 started",
-        "wave 0 deleted",
-        "wave 0 finished",
-        "wave 1 finished",
+        "batch 0 started",
+        "batch 0 deleted",
+        "batch 0 finished",
+        "batch 1 finished",
         "finished",
     } <= set(done)
     assert without(before, world.due) == world.contents()

@@ -108,10 +108,10 @@ class World(ABC):
         """The target, opened again each time, as each command does."""
         return self.place.target(self.url)
 
-    def plan(self, *, wave_size: int = 50_000, on_step: OnStep = no_step) -> Manifest:
+    def plan(self, *, batch_size: int = 50_000, on_step: OnStep = no_step) -> Manifest:
         """Make a plan at the clock's time."""
         target, now = self.target, self.clock()
-        collector, options = target.collector(self.options, now), PlanOptions(wave_size)
+        collector, options = target.collector(self.options, now), PlanOptions(batch_size)
         return plan(self.spark, target.context, collector, now=now, options=options, on_step=on_step)
 
     def plan_bin(self) -> Manifest:

@@ -20,7 +20,7 @@ MANIFEST = Manifest(
     policy="{}",
     policy_hash="p",
     snapshot={"sequence": 3},
-    waves=1,
+    batches=1,
     digest="d",
     summary=Summary(Tally("due", 1, 2), Tally("held", 3, 4), 9, by_rule=(Tally("r", 1, 2),)),
     breaker=("too much",),

@@ -89,6 +89,7 @@ def test_a_row_of_today_stays_as_it_is():
 def earlier_manifest(**summary: Any) -> str:
     """Return a manifest as format 2 had it."""
     plain = json.loads(MANIFEST.to_json()) | {"format": 2}
+    del plain["batches"]
     for name in ("by_label", "by_action"):
         del plain["summary"][name]
     plain["summary"] |= summary
@@ -112,8 +113,8 @@ def test_an_earlier_manifest_counts_actions_apart(counted, collectors, actions):
     assert {"branch": (Tally("main", 1, 1),)} == summary.by_label
 
 
-def test_scripts_still_find_branches():
-    """A manifest has what it counts by branch under the name that it always had."""
+def test_scripts_still_find_branches_and_waves():
+    """A manifest has its counts by branch and its number of batches under the names that they always had."""
     plain = json.loads(MANIFEST.to_json())
 
-    assert [] == plain["summary"]["by_branch"]
+    assert ([], 1, 1) == (plain["summary"]["by_branch"], plain["waves"], plain["batches"])

@@ -87,7 +87,7 @@ MANIFEST = Manifest(
         "staged_entries": 5_302,
         "default_branch_head": "c0ffee5f1d9a43b2",
     },
-    waves=26,
+    batches=26,
     digest="5d41402abc4b2a76b9719d911017c592",
     summary=SUMMARY,
 )
@@ -229,7 +229,7 @@ def applied_run(state: str, outcomes: Mapping[str, Tally], **changes: object) ->
 def empty_run() -> ReportData:
     """Give a plan that deletes nothing, of a target that has nothing."""
     nothing = Summary(due=Tally("due", 0, 0), held=Tally("held", 0, 0), known_objects=0)
-    manifest = replace(MANIFEST, summary=nothing, waves=0)
+    manifest = replace(MANIFEST, summary=nothing, batches=0)
     return ReportData(manifest, "planned", {}, (), (), (), ())
 
 
@@ -272,7 +272,7 @@ def bucket_run(state: str = "planned", outcomes: Mapping[str, Tally] | None = No
         policy=json.dumps({"source": "stored", "versioning": "Enabled", "configuration": {"Rules": []}}),
         snapshot={"versioning": "Enabled"},
         summary=_BUCKET_SUMMARY,
-        waves=1,
+        batches=1,
     )
     due = (_bucket_row("transition", "v3", "COLD"), _bucket_row("delete_version", "v1"))
     held = _bucket_row("none", "v2") | {

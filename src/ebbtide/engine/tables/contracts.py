@@ -233,12 +233,12 @@ OUTCOMES = Contract(
         rules=STRINGS,
         size=t.LongType(),
         at=t.TimestampType(),
-        wave=t.IntegerType(),
+        batch=t.IntegerType(),
         attempt=t.IntegerType(),
         action=t.StringType(),
         until=t.TimestampType(),
     ),
-    optional={"version": "null", "action": "null", "until": "null"},
+    optional=dict.fromkeys(("version", "action", "until", "batch"), "null"),
 )
 """
 What happened to each planned item; a later attempt's row replaces an earlier one's.

@@ -231,7 +231,7 @@ class RepositoryCollector(Collector):
         store = self.repository.store()
         if self.rulebook.lifecycle is None or (again and has_policy(store, plan.run_id)):
             return
-        if plan.waves:
+        if plan.batches:
             with own_errors():
                 rows = read_plan(spark, run_folder(self.context.root, plan.run_id))
                 found = rows.where(f.col("collector") == str(CollectorName.LIFECYCLE))

@@ -1,5 +1,5 @@
 """
-Doing a wave of a registry's plan on an executor: manifest by manifest, with an outcome for every row.
+Doing a batch of a registry's plan on an executor: manifest by manifest, with an outcome for every row.
 
 Each tag is read again directly before: one that stands for another manifest now is left alone. What is to be
 recycled is whole in the bin before anything of it is removed. A manifest goes by its digest, and with it all
@@ -51,7 +51,7 @@ class ImageActor:
     bin_policy: Policy
     run_id: int
     now: datetime
-    """When the wave began: all that it sets aside stays in the bin for the same time."""
+    """When the batch began: all that it sets aside stays in the bin for the same time."""
     reason: str = ""
     """What the bin says besides of what it is given."""
 
