@@ -12,7 +12,7 @@ from ebbtide.core.decision import CollectorName, Decision, HoldReason
 from ebbtide.core.instant import NEVER, parse_instant
 from ebbtide.engine.burials import RestoredItem
 from ebbtide.storage.address import canonical
-from ebbtide.targets.repository.explanation import KEPT, explain, held_until, together
+from ebbtide.targets.repository.explanation import KEPT, combined_verdict, explain, held_until
 from ebbtide.targets.repository.simulation import _worlds, simulate
 from ebbtide.targets.repository.world_document import world_document
 
@@ -48,7 +48,7 @@ def test_every_row_is_explained_as_it_was_decided(explained):
     for document, row, answer in explained:
         needed = [one for one in answer.verdicts if one.reason == HoldReason.HEAD]
         restored = RestoredItem(parse_instant(NOW), 0, document.restored.get(answer.address))
-        verdict = held_until(together(answer.verdicts), restored, parse_instant(NOW))
+        verdict = held_until(combined_verdict(answer.verdicts), restored, parse_instant(NOW))
         if row is None:
             assert KEPT == verdict.decision, document
             assert verdict.reason, document

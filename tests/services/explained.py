@@ -16,11 +16,11 @@ from ebbtide.targets.lake.repository import DeletedCatalogRepository
 from ebbtide.targets.repository.explanation import (
     ItemVerdict,
     ObjectExplanation,
+    combined_verdict,
     explain,
     explain_deleted,
     explain_stored,
-    taken_away,
-    together,
+    with_removal,
 )
 from ebbtide.targets.repository.rulebook import GRACE, every_rule, parse_rulebook
 from ebbtide.targets.repository.world import world_of
@@ -59,7 +59,7 @@ def said(verdict: ItemVerdict) -> dict[str, Any]:
 def said_by(explanation: ObjectExplanation, collectors: Iterable[str]) -> dict[str, Any]:
     """Give what those collectors together say of an address."""
     asked = set(collectors)
-    return said(together(one for one in explanation.verdicts if one.collector in asked))
+    return said(combined_verdict(one for one in explanation.verdicts if one.collector in asked))
 
 
 def explained_in(lake: Lake, text: str) -> ObjectExplanation:
@@ -71,7 +71,7 @@ def explained_in(lake: Lake, text: str) -> ObjectExplanation:
     if len(named) > 1 or found is None:
         raise AssertionError(f"{text} has {len(named)} explanations")
     graveyard = RemovedObjectLookup(lake.shop.root, lake.ledger)
-    return taken_away(found, graveyard.lookup(REPOSITORY, found.address))
+    return with_removal(found, graveyard.lookup(REPOSITORY, found.address))
 
 
 def explained_in_deleted(lake: Lake, text: str) -> ObjectExplanation:

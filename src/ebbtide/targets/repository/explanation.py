@@ -131,7 +131,7 @@ class ObjectExplanation:
     burial: RemovedObject | None = None
 
 
-_Judged = TypeVar("_Judged", ItemVerdict, ObjectExplanation)
+_Decided = TypeVar("_Decided", ItemVerdict, ObjectExplanation)
 
 
 def explain(world: World, *keys_or_addresses: str) -> list[ObjectExplanation]:
@@ -145,7 +145,7 @@ def explain(world: World, *keys_or_addresses: str) -> list[ObjectExplanation]:
     return [_explanation(world, address, found[address]) for address in sorted(found)[:MOST_ADDRESSES]]
 
 
-def taken_away(explanation: ObjectExplanation, burial: RemovedObject | None) -> ObjectExplanation:
+def with_removal(explanation: ObjectExplanation, burial: RemovedObject | None) -> ObjectExplanation:
     """Return the explanation of an object that a run removed: it is absent, whatever refers to it."""
     if burial is None:
         return explanation
@@ -164,7 +164,7 @@ def held_since_restore(
     return replace(held_until(explanation, restored, now), verdicts=verdicts)
 
 
-def held_until(one: _Judged, restored: RestoredItem, now: datetime) -> _Judged:
+def held_until(one: _Decided, restored: RestoredItem, now: datetime) -> _Decided:
     """Move a deadline to the end of the hold on a restored item, if that is later."""
     until = restored.until
     if until is None or until <= one.deadline or one.decision not in (Decision.DUE, Decision.HELD):
@@ -180,7 +180,7 @@ def held_until(one: _Judged, restored: RestoredItem, now: datetime) -> _Judged:
     )
 
 
-def together(verdicts: Iterable[ItemVerdict]) -> ItemVerdict:
+def combined_verdict(verdicts: Iterable[ItemVerdict]) -> ItemVerdict:
     """Return the verdict of a run with several collectors: the earliest deadline counts, then their order."""
     asked = list(verdicts)
     touching = [one for one in asked if one.decision != KEPT]
@@ -232,16 +232,16 @@ def _explanation(world: World, address: str, rows: Sequence[_Row]) -> ObjectExpl
 
 def explanation_of(address: str, size: int, verdicts: Sequence[ItemVerdict]) -> ObjectExplanation:
     """Combine the verdicts of the collectors on an address."""
-    all_of_them = together(verdicts)
+    combined = combined_verdict(verdicts)
     return ObjectExplanation(
         address,
         size,
-        all_of_them.decision,
-        all_of_them.deadline,
-        all_of_them.reason,
-        all_of_them.holder,
-        all_of_them.rules,
-        all_of_them.collector,
+        combined.decision,
+        combined.deadline,
+        combined.reason,
+        combined.holder,
+        combined.rules,
+        combined.collector,
         tuple(verdicts),
     )
 
@@ -479,7 +479,7 @@ def _found(
         context.root, context.ledger, repository.bin().root, repository.store_spec().options
     )
     return [
-        taken_away(
+        with_removal(
             held_since_restore(one, removed.restored(repository.url, one.address), now),
             removed.find(repository.url, one.address),
         )

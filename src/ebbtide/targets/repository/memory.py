@@ -135,9 +135,9 @@ class Memory:
         known["parts"] |= {"base": earlier.parts["base"], "since": f"{here}/since"}
         known |= {"base_rows": earlier.base_rows, "since_rows": self._write(rows, f"{here}/since")}
         if known["since_rows"] > _MOST_LAID_OVER * earlier.base_rows:
-            together = self._layers(known)
+            merged = self._layers(known)
             del known["parts"]["since"]
-            self._write_base(together.read(spark, TOUCHED, UNTOUCHED), known, here)
+            self._write_base(merged.read(spark, TOUCHED, UNTOUCHED), known, here)
 
     def _write(self, rows: DataFrame, part: str) -> int:
         """Write verdicts by kind, and return their number."""

@@ -6,7 +6,7 @@ The planner of a repository: one read of its metadata, and the verdicts of each 
 2. `snapshot`                       what is staged and committed, at one moment
 3. `written_ranges`                 the referrers and terms of all ranges; `compare_ranges` decodes new ones
 4. verdicts                         of each collector: lifecycle, uncommitted, retention
-5. `together`                       what any of them lets go may be deleted
+5. `combined_verdicts`              what any of them lets go may be deleted
 
 Each collector decides alone, and the deadline of an address is the earliest of theirs. It is not "every
 reference has lapsed by the rules of some collector": a lifecycle rule may still keep what an old commit no
@@ -85,11 +85,11 @@ class Planner:
         snapshot = self.repository.snapshot()
         if listed is not None:
             check_history(self.repository, listed, snapshot)
-        collected = self._judged(folder, memory, begun, listed, snapshot)
+        collected = self._verdicts(folder, memory, begun, listed, snapshot)
         self.repository.remember(snapshot)
         return collected
 
-    def _judged(
+    def _verdicts(
         self, folder: RunFolder, memory: Memory, begun: float, listed: Listed | None, snapshot: Snapshot
     ) -> Collected:
         """Compute the verdicts on what was read."""
@@ -184,7 +184,7 @@ class Planner:
             parts.append(swept.verdicts)
             known = swept.known
         place = folder.scratch / "verdicts"
-        VERDICTS.write(removed.holding(together(parts)), place, partition_by="kind")
+        VERDICTS.write(removed.holding(combined_verdicts(parts)), place, partition_by="kind")
         self.on_step("verdicts written")
         snapshot_read = collected.snapshot | self._states(folder, listed, snapshot, place)
         return replace(
@@ -221,7 +221,7 @@ def _described(snapshot: Snapshot, seen: RangeChanges) -> dict[str, Any]:
     }
 
 
-def together(parts: Sequence[DataFrame], contract: Contract = VERDICTS) -> DataFrame:
+def combined_verdicts(parts: Sequence[DataFrame], contract: Contract = VERDICTS) -> DataFrame:
     """Return for each address the verdict with the earliest deadline; of equal ones the first collector's."""
     if len(parts) == 1:
         return contract.check(parts[0])

@@ -189,8 +189,8 @@ class _MetarangeReader:
                 alike.setdefault((row["world"], row["folder"], row["referrers"]), []).append(termed)
                 numbers.add(row["number"])
         for (world, folder, referrers), tables in alike.items():
-            together = pa.concat_tables(tables)
-            distinct = together.group_by(_LISTED, use_threads=False).aggregate(
+            united = pa.concat_tables(tables)
+            distinct = united.group_by(_LISTED, use_threads=False).aggregate(
                 [("term", "max"), ("lapses", "max")]
             )
             kept = self._kept(world, distinct)

@@ -183,13 +183,13 @@ class ReferenceBuffer:
         columns = ["hash", "key", "address", "created", "size", "treatment"]
         names = sorted(self._holders)
         places = np.argsort(np.argsort(np.array(list(self._holders), dtype=object))).astype(np.int32)
-        together = pa.concat_tables(self._tables).select([*columns, "holder"])
-        ordered = pa.array(places[np.asarray(together.column("holder"))])
-        together = together.set_column(len(columns), "holder", ordered)
+        united = pa.concat_tables(self._tables).select([*columns, "holder"])
+        ordered = pa.array(places[np.asarray(united.column("holder"))])
+        united = united.set_column(len(columns), "holder", ordered)
         if len(self._tables) > len(self._treatments):
-            grouped = together.group_by(columns, use_threads=False).aggregate([("holder", "min")])
-            together = grouped.rename_columns({"holder_min": "holder"})
-        for batch in together.combine_chunks().to_batches(max_chunksize=_BATCH):
+            grouped = united.group_by(columns, use_threads=False).aggregate([("holder", "min")])
+            united = grouped.rename_columns({"holder_min": "holder"})
+        for batch in united.combine_chunks().to_batches(max_chunksize=_BATCH):
             yield self._expanded(batch, names)
         self.rows, self._max_key = 0, ""
         self._tables, self._treatments, self._holders = [], {}, {}

@@ -45,7 +45,7 @@ from ebbtide.targets.repository.lifecycle import (
 from ebbtide.targets.repository.live_objects import Scope, referenced
 from ebbtide.targets.repository.memory import rules_of
 from ebbtide.targets.repository.model import METADATA, Commit, RangeInfo, StagedRange
-from ebbtide.targets.repository.planner import together
+from ebbtide.targets.repository.planner import combined_verdicts
 from ebbtide.targets.repository.policy import LakePolicy, PolicyRun
 from ebbtide.targets.repository.ranges import range_table
 from ebbtide.targets.repository.retention import every_reference
@@ -194,7 +194,7 @@ def _simulated(
         parts.append(reference_verdicts(every_reference(ranges, worlds), collector=CollectorName.RETENTION))
     if any(CollectorName.UNCOMMITTED in document.collect for document in documents.values()):
         parts.append(_garbage(documents, worlds, ranges))
-    touched = together([part.where(f.col("kind") == TOUCHED) for part in parts], WORLD_VERDICTS)
+    touched = combined_verdicts([part.where(f.col("kind") == TOUCHED) for part in parts], WORLD_VERDICTS)
     touched = _with_restored(touched, documents)
     for row in _decisions(touched, worlds).toArrow().to_pylist():
         found[row["world"]].append(row)
