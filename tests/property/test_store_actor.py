@@ -19,6 +19,7 @@ from ebbtide.storage.store import StoreSpec, open_store
 
 BIN, FOLDER = ".bin/", "000001-0123456789ab"
 KEYS = ("a", "b/c", f"{BIN}000000-x/items/a", f"{BIN}000000-x/label.json")
+_CONDITION = pa.struct([("etag", pa.string()), ("is_latest", pa.bool_()), ("newer_versions", pa.int32())])
 NEEDED = "referenced since the plan was made"
 
 rows = st.fixed_dictionaries(
@@ -85,17 +86,16 @@ def test_only_the_planned_content_outside_the_bin_goes(world, recycles):
 
 def planned(world, etags) -> pa.RecordBatch:
     """Make the rows of a batch."""
-    tasks = [
-        {"action": "delete", "version": None, "etag": etags[key], "latest": None, "newer": None, "goal": None}
-        for key in world
-    ]
+    conditions = [{"etag": etags[key], "is_latest": None, "newer_versions": None} for key in world]
     columns = {
         "hash": pa.array(range(len(world)), pa.int64()),
         "address": pa.array(list(world)),
         "rules": pa.array([["old"]] * len(world)),
         "size": pa.array([1] * len(world), pa.int64()),
-        "wave": pa.array([0] * len(world), pa.int32()),
-        "task": pa.array(tasks),
+        "version": pa.nulls(len(world), pa.string()),
+        "action": pa.array(["delete"] * len(world)),
+        "condition": pa.array(conditions, _CONDITION),
+        "batch": pa.array([0] * len(world), pa.int32()),
         "kept_because": pa.array([NEEDED if row["kept"] else None for row in world.values()], pa.string()),
     }
     return pa.RecordBatch.from_pydict(columns)
