@@ -45,7 +45,7 @@ from ebbtide.targets.oci.oracle import judge
 from ebbtide.targets.oci.policies.policy import Assigned
 from ebbtide.targets.oci.purge.collector import PURGE
 from ebbtide.targets.oci.purge.marks import renewed_marks
-from ebbtide.targets.oci.purge.planning import RegistryPlanner
+from ebbtide.targets.oci.purge.plan import RegistryPlanner
 from ebbtide.targets.oci.purge.policy import PurgePolicy
 
 MOST_OF_THE_ORACLE = 1.0

@@ -88,8 +88,8 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "explain forgets what a registry cannot delete",
         "targets/oci/purge/explanation.py",
-        "never, alone = unable(able), unable_alone(able)",
-        "never, alone = unable({}), unable_alone({})",
+        "never, alone = undeletable(able), undeletable_tags(able)",
+        "never, alone = undeletable({}), undeletable_tags({})",
         ("tests/unit/registry_purge/test_explaining.py",),
     ),
     (

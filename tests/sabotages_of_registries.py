@@ -12,21 +12,21 @@ SCANS = ("tests/property/test_both_scans_find_the_same.py",)
 SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "an image goes without being in the bin",
-        "targets/oci/purge/acting.py",
+        "targets/oci/purge/actor.py",
         "entry = set_aside(self.registry, self.make_entry(items))",
         "entry = self.make_entry(items)",
         UNIT,
     ),
     (
         "a tag is not read again before it goes",
-        "targets/oci/purge/acting.py",
+        "targets/oci/purge/actor.py",
         "        if now == item.digest:\n",
         "        if now:\n",
         UNIT,
     ),
     (
         "what must stay keeps only its own row",
-        "targets/oci/purge/acting.py",
+        "targets/oci/purge/actor.py",
         "kept = next((item.kept for item in group if item.kept is not None), None)",
         "kept = None",
         UNIT,
@@ -82,7 +82,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "who deletes one image starts the purge of all",
-        "targets/oci/purge/planning.py",
+        "targets/oci/purge/plan.py",
         "verdicts = weighing.only_wanted(verdicts)",
         "verdicts = verdicts.where(f.lit(True))",
         WHOLE,

@@ -13,9 +13,14 @@ from ebbtide.engine.deciding import decisions_at
 from ebbtide.targets.oci.client.registry import Ability, Capabilities
 from ebbtide.targets.oci.evaluation.verdicts import evaluate
 from ebbtide.targets.oci.oracle import judge
-from ebbtide.targets.oci.purge.abilities import unable, unable_alone
 from ebbtide.targets.oci.purge.explanation import explained_items
-from ebbtide.targets.oci.purge.standings import BLOCKED, names_alone, registry_verdicts
+from ebbtide.targets.oci.purge.verdicts import (
+    BLOCKED,
+    names_alone,
+    registry_verdicts,
+    undeletable,
+    undeletable_tags,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -38,7 +43,9 @@ def test_every_row_is_explained_as_it_was_decided(spark):
     }
     images, tags = tables(spark, world.images, None)
     verdicts = evaluate(images, tags, world.policies, NOW, world.running).localCheckpoint()
-    judged = registry_verdicts(verdicts, names_alone(verdicts, tags), unable(able), unable_alone(able))
+    judged = registry_verdicts(
+        verdicts, names_alone(verdicts, tags), undeletable(able), undeletable_tags(able)
+    )
     rows = {(row["address"], row["version"]): row for row in decisions_at(judged, NOW).toArrow().to_pylist()}
     seen = Counter()
     for one in explained_items(judge(world.policies, world.images, NOW, world.running), able, NOW):

@@ -17,8 +17,7 @@ from ebbtide.targets.oci.bin.contents import entries, read_entry
 from ebbtide.targets.oci.client.image_layout import ImageLayout
 from ebbtide.targets.oci.client.registry import Registry, RegistrySpec
 from ebbtide.targets.oci.policies.policy import RECYCLE_BIN
-from ebbtide.targets.oci.purge.acting import Remover, act_on_all, bin_entry
-from ebbtide.targets.oci.purge.planned import Action, Planned, by_manifest
+from ebbtide.targets.oci.purge.actor import Action, PlannedItem, Remover, act_on_all, bin_entry, by_manifest
 
 NOW = datetime(2026, 1, 6, tzinfo=UTC)
 REPOSITORY = "team/app"
@@ -30,10 +29,10 @@ def registry(tmp_path) -> Registry:
     return ImageLayout(RegistrySpec(f"oci-layout:{tmp_path}"))
 
 
-def rows(image: Pushed, *tags: str, action: Action = Action.RECYCLE) -> list[Planned]:
+def rows(image: Pushed, *tags: str, action: Action = Action.RECYCLE) -> list[PlannedItem]:
     """Plan for some names of an image; an empty one is the manifest."""
     return [
-        Planned(number, REPOSITORY, image.digest, tag, action, "Default", (), NOW, None)
+        PlannedItem(number, REPOSITORY, image.digest, tag, action, "Default", (), NOW, None)
         for number, tag in enumerate(tags)
     ]
 
@@ -132,11 +131,11 @@ def test_an_index_and_its_children_go_in_any_order(registry, child_first):
     assert {} == tags_of(registry, REPOSITORY)
 
 
-def many(count: int) -> list[list[Planned]]:
+def many(count: int) -> list[list[PlannedItem]]:
     """Plan for so many images."""
     digests = [f"sha256:{number:064x}" for number in range(count)]
     found = [
-        Planned(n, REPOSITORY, digest, "", Action.DELETE, "Default", (), NOW, None)
+        PlannedItem(n, REPOSITORY, digest, "", Action.DELETE, "Default", (), NOW, None)
         for n, digest in enumerate(digests)
     ]
     return by_manifest(found)
@@ -145,7 +144,7 @@ def many(count: int) -> list[list[Planned]]:
 def test_a_registry_that_is_down_is_not_asked_for_ever():
     """After a few failures in a row the rest is not reached, and said to be so."""
 
-    def fail(_group: Sequence[Planned]) -> dict[int, DeleteResult]:
+    def fail(_group: Sequence[PlannedItem]) -> dict[int, DeleteResult]:
         raise StoreError("down")
 
     found = outcomes(act_on_all(many(100), fail))
@@ -157,7 +156,7 @@ def test_a_registry_that_is_down_is_not_asked_for_ever():
 def test_who_is_not_allowed_is_not_asked_for_ever():
     """Credentials that ended in the middle end the rest, too."""
 
-    def deny(_group: Sequence[Planned]) -> dict[int, DeleteResult]:
+    def deny(_group: Sequence[PlannedItem]) -> dict[int, DeleteResult]:
         raise Denied("no")
 
     found = outcomes(act_on_all(many(100), deny))
@@ -169,7 +168,7 @@ def test_what_cannot_be_done_to_one_says_nothing_of_others():
     """A registry that keeps the children of indexes until the indexes are gone gets all of them at last."""
     gone: set[int] = set()
 
-    def children_last(group: Sequence[Planned]) -> dict[int, DeleteResult]:
+    def children_last(group: Sequence[PlannedItem]) -> dict[int, DeleteResult]:
         number = group[0].number
         if number < 90 and len(gone) < 10:
             raise Unsupported("an index lists it")

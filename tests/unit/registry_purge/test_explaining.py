@@ -12,7 +12,7 @@ from ebbtide.targets.oci.policies.document import read_policies
 from ebbtide.targets.oci.policies.policy import Assigned
 from ebbtide.targets.oci.purge.explanation import explain_image
 from ebbtide.targets.oci.purge.policy import PurgePolicy
-from ebbtide.targets.oci.purge.standings import BLOCKED
+from ebbtide.targets.oci.purge.verdicts import BLOCKED
 
 NOW = parse_instant("2026-03-01")
 OLD = days_after(NOW, -9)

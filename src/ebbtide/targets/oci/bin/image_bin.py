@@ -60,11 +60,10 @@ from ebbtide.targets.oci.client.names import follows_a_digest
 from ebbtide.targets.oci.client.registry import Registry, RegistrySpec, open_registry
 from ebbtide.targets.oci.context import RegistryContext, RegistryReach
 from ebbtide.targets.oci.policies.policy import RECYCLE_BIN
-from ebbtide.targets.oci.purge.acting import Results, acted, refused
+from ebbtide.targets.oci.purge.actor import Action, PlannedItem, Results, acted, refused
 from ebbtide.targets.oci.purge.collector import check_same_registry, outcome_words
 from ebbtide.targets.oci.purge.identity import identify
 from ebbtide.targets.oci.purge.last_scan import BACK, EMPTIED, RESTORED, copied_before
-from ebbtide.targets.oci.purge.planned import Action, Planned
 from ebbtide.targets.oci.records.marks import restoring
 from ebbtide.targets.oci.records.model import Role, Target
 
@@ -496,7 +495,7 @@ class BinActor:
         """Do all rows, and give their outcomes."""
         return acted(self.attempt, batches, self._do)
 
-    def _do(self, items: Sequence[Planned]) -> Results:
+    def _do(self, items: Sequence[PlannedItem]) -> Results:
         again = self.attempt.is_repeated()
         try:
             registry = open_registry(self.spec)
@@ -508,10 +507,10 @@ class BinActor:
             registry.close()
 
 
-def _emptied(registry: Registry, items: Sequence[Planned]) -> Results:
+def _emptied(registry: Registry, items: Sequence[PlannedItem]) -> Results:
     """Take out of the bin what is there as it was planned."""
     results: Results = {}
-    doomed: dict[tuple[str, str], tuple[Planned, BinEntry]] = {}
+    doomed: dict[tuple[str, str], tuple[PlannedItem, BinEntry]] = {}
     for item in items:
         try:
             found = find_entry(registry, item.repository, item.digest)
@@ -530,7 +529,7 @@ def _emptied(registry: Registry, items: Sequence[Planned]) -> Results:
     return results
 
 
-def _result(item: Planned, error: EbbtideError | None) -> DeleteResult:
+def _result(item: PlannedItem, error: EbbtideError | None) -> DeleteResult:
     if error is None:
         return DeleteResult(item.name, Outcome.DELETED)
     if isinstance(error, StalePlan):

@@ -1,9 +1,9 @@
 """
-The collector of a registry: what its policies let go, and what somebody asks to delete.
+The collector of a registry: what its policies let go, and what a user asks to delete.
 
 A registry cannot be closed to its users, so nothing is fenced. Instead all repositories of the plan are
-scanned and judged again before every batch; what would not go any more stays. What happens between that and
-the delete is seen by the actor, which reads each tag once more, and what was recycled can be restored.
+scanned and evaluated again before every batch; what would not go any more stays. Changes between that and the
+delete are seen by the actor, which reads each tag once more, and recycled images can be restored.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from ebbtide.targets.oci.context import RegistryContext, RegistryReach
 from ebbtide.targets.oci.kind import PURGE
 from ebbtide.targets.oci.model import GOES
 from ebbtide.targets.oci.policies.policy import RECYCLE_BIN
-from ebbtide.targets.oci.purge.abilities import probed
-from ebbtide.targets.oci.purge.acting import ImageActor
+from ebbtide.targets.oci.purge.actor import ImageActor
 from ebbtide.targets.oci.purge.adoption import not_adopted, policy_shares
 from ebbtide.targets.oci.purge.identity import identify
 from ebbtide.targets.oci.purge.marks import renewal_words, renewed_marks
-from ebbtide.targets.oci.purge.planning import RegistryPlanner
+from ebbtide.targets.oci.purge.plan import RegistryPlanner
 from ebbtide.targets.oci.purge.policy import PurgePolicy, read_purge_policy
 from ebbtide.targets.oci.purge.running_choice import applied_source, read_source
 from ebbtide.targets.oci.purge.scans import RegistryScans
+from ebbtide.targets.oci.purge.verdicts import probed
 from ebbtide.targets.oci.records.model import Role
 from ebbtide.targets.oci.running_source import RunningSource, planned_source
 from ebbtide.targets.oci.tables import IMAGE_VERDICTS
@@ -53,13 +53,13 @@ _YOUNG = timedelta(days=1)
 
 @dataclass
 class PurgeCollector(Collector):
-    """Collects the images of a registry that have expired, or that somebody asks to delete."""
+    """Collects the images of a registry that have expired, or that a user asks to delete."""
 
     shop: RegistryContext
     order: PurgePolicy
-    """What decides the purge; at apply, what the plan was made by."""
+    """The policy of the purge; at apply, that of the plan."""
     source: RunningSource | None = None
-    """Where what runs was learned, and who chose that; None at apply."""
+    """The source of running images, and who chose it; None at apply."""
     adopt: bool = False
     """Whether what the policies do to a registry that was never planned is confirmed."""
     _looks: int = field(default=0)
@@ -81,7 +81,7 @@ class PurgeCollector(Collector):
         return self.shop.identity
 
     def policy(self) -> Policy:
-        """Return the order: policies, what runs, and what was asked for."""
+        """Return the policy: image policies, running images, and the delete request."""
         return Policy(self.order.to_json(), self.order.hash)
 
     def reach(self) -> Reach:
@@ -89,7 +89,7 @@ class PurgeCollector(Collector):
         return RegistryReach(self.shop.spec)
 
     def before_plan(self) -> tuple[str, ...]:
-        """Make sure which registry it is."""
+        """Determine which registry it is."""
         return identify(self.shop, current_user(), "make a plan")
 
     def check_ready(self) -> None:
@@ -98,7 +98,7 @@ class PurgeCollector(Collector):
             pass
 
     def collect(self, run: Run) -> Collected:
-        """Scan, renew the policies of what runs, and judge; no image in the registry is changed."""
+        """Scan, renew the policies of running images, and evaluate; no image in the registry is changed."""
         self.order.check_running(run.now)
         # What is deleted by name or age was asked for; the policies of the others do nothing then.
         if self.order.wanted is None:
@@ -116,10 +116,10 @@ class PurgeCollector(Collector):
 
     def _check_adopted(self, run: Run) -> None:
         """
-        Stop the first plan for a registry unless somebody confirms what its policies do.
+        Stop the first plan for a registry unless a user confirms what its policies do.
 
-        Images that no rule matches fall under Default, so that a registry that nobody wrote rules for would
-        be emptied within days.
+        Images that no rule matches fall under Default, so a registry without rules would be emptied within
+        days.
         """
         records, uid, url = self.shop.records, self.shop.uid, self.shop.spec.url
         if records.adoption(uid).covers(repository_of(url)):
@@ -155,7 +155,7 @@ class PurgeCollector(Collector):
             self.shop.records.require(self.shop.uid, Role.IMAGE_WRITER, current_user(), what)
 
     def check_unchanged(self, plan: Manifest) -> None:
-        """Stop if the policies are others now, or what is known of running images is too old by now."""
+        """Stop if the policies have changed, or the list of running images is too old by now."""
         current = replace(self.order, policies=self.shop.records.policies(self.shop.uid))
         if current.hash != plan.policy_hash:
             raise StalePlan(
@@ -167,10 +167,10 @@ class PurgeCollector(Collector):
 
     def _order_at_apply(self, plan: Manifest) -> PurgePolicy:
         """
-        Return the order to judge by at apply: with what runs by the registry's own source if that differs.
+        Return the policy at apply: with the registry's own source of running images if that differs.
 
-        Whoever has the role may apply a plan as it is. For all others what the registry's source says holds,
-        and what the plan knew to run holds too.
+        A user with the role may apply a plan as it is. For all others the registry's source counts, and so do
+        the running images that the plan knew.
         """
         # Asked for once, and only when needed: a run that was applied before needs no list of what runs.
         if self._applied_order is None:
@@ -191,11 +191,11 @@ class PurgeCollector(Collector):
         return self._looks
 
     def fence(self, plan: Manifest) -> int:  # noqa: ARG002 (nothing is fenced)
-        """Close nothing."""
+        """Do nothing: a registry cannot be fenced."""
         return self._looks
 
     def unfence(self, plan: Manifest) -> None:  # noqa: ARG002 (nothing is fenced)
-        """Open nothing, but assume that something has changed by now."""
+        """Count the batch: something may have changed by now."""
         self._looks += 1
 
     def newly_referenced(self, spark: SparkSession, plan: Manifest, folder: RunFolder) -> DataFrame:
@@ -233,7 +233,7 @@ class PurgeCollector(Collector):
         self._note(plan, outcome_words(applied))
 
     def after_failure(self, plan: Manifest, error: EbbtideError) -> None:
-        """Write into the log how far it came."""
+        """Write into the log how far the run came."""
         self._note(plan, f"{error.what} ({error.why})")
 
     def _note(self, plan: Manifest, what: str) -> None:
@@ -247,7 +247,7 @@ class PurgeCollector(Collector):
 
     def _free_layouts(self, spark: SparkSession, plan: Manifest) -> None:
         """
-        Free the bytes of what was removed from image layouts, which have no collector of their own.
+        Free the bytes of what was removed from image layouts, which have no garbage collection of their own.
 
         Blobs of the last day stay: a client that pushes an image writes its blobs before its manifest.
         """
@@ -272,7 +272,7 @@ def check_same_registry(shop: RegistryContext, plan: Manifest) -> None:
 
 
 def outcome_words(applied: Applied) -> str:
-    """Say in a few words what a run did."""
+    """Return in a few words what a run did."""
     done = (f"{tally.objects} {name}" for name, tally in sorted(applied.outcomes.items()))
     return ", ".join(done) or "nothing"
 
@@ -280,7 +280,7 @@ def outcome_words(applied: Applied) -> str:
 def looker_of(
     shop: RegistryContext, spark: SparkSession, on_progress: OnProgress = no_progress
 ) -> RegistryScans:
-    """Make what scans the registry."""
+    """Return the scans of the registry."""
     return RegistryScans(
         spark,
         shop.spec,
@@ -296,7 +296,7 @@ def looker_of(
 def _planner(
     spark: SparkSession, shop: RegistryContext, order: PurgePolicy, now: datetime, on_progress: OnProgress
 ) -> RegistryPlanner:
-    """Make a planner that scans and judges, and neither renews nor asks what the registry can do."""
+    """Return a planner that scans and evaluates, and neither renews nor probes the registry."""
     looker = looker_of(shop, spark, on_progress)
     return RegistryPlanner(
         spark,
@@ -313,6 +313,6 @@ def _planner(
 
 
 def planned_repositories(rows: DataFrame) -> list[str]:
-    """Name the repositories that a plan is about."""
+    """Return the repositories of a plan."""
     named = rows.select(f.substring_index("address", "@", 1).alias("repository")).distinct()
     return sorted(row.repository for row in named.toLocalIterator())

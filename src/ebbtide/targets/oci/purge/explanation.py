@@ -23,10 +23,16 @@ from ebbtide.targets.oci.context import RegistryContext
 from ebbtide.targets.oci.kind import NO_RULE_MATCHED
 from ebbtide.targets.oci.model import GOES, Image, ImageVerdict, Tag
 from ebbtide.targets.oci.oracle import judge
-from ebbtide.targets.oci.purge.abilities import unable, unable_alone
 from ebbtide.targets.oci.purge.last_scan import last_scan, with_names
 from ebbtide.targets.oci.purge.policy import PurgePolicy
-from ebbtide.targets.oci.purge.standings import BLOCKED, ELSE, MOST_WORDS, REASONS
+from ebbtide.targets.oci.purge.verdicts import (
+    BLOCKED,
+    MOST_HOLDERS,
+    OTHER_REASON,
+    REASONS,
+    undeletable,
+    undeletable_tags,
+)
 from ebbtide.targets.oci.simulated_images import plain_judgement
 
 
@@ -93,7 +99,7 @@ def explained_items(
 ) -> tuple[ExplainedItem, ...]:
     """Return what a plan makes of verdicts, given what the registry can do in each repository."""
     going = {(one.repository, one.digest) for one in judgements if _goes(one) and one.tag is None}
-    never, alone = unable(able), unable_alone(able)
+    never, alone = undeletable(able), undeletable_tags(able)
     found = []
     for one in judgements:
         blocked = never.get(one.repository, "") if _goes(one) else ""
@@ -108,8 +114,8 @@ def _explained_item(judgement: ImageVerdict, blocked: str, now: datetime) -> Exp
         return ExplainedItem(judgement, str(Decision.HELD), NEVER, BLOCKED, blocked)
     if judgement.held_by:
         first = judgement.held_by[0]
-        reason = next((words for start, words in REASONS.items() if first.startswith(start)), ELSE)
-        holder = "; ".join(judgement.held_by[:MOST_WORDS])
+        reason = next((words for start, words in REASONS.items() if first.startswith(start)), OTHER_REASON)
+        holder = "; ".join(judgement.held_by[:MOST_HOLDERS])
         return ExplainedItem(judgement, str(Decision.HELD), NEVER, reason, holder)
     deadline = judgement.deadline or NEVER
     if deadline <= now:

@@ -1,4 +1,4 @@
-"""Planning for a registry: scan it, renew what runs, let the policies judge, and say what is to be done."""
+"""The plan of a purge: scan, renew running images, evaluate the policies, and write the verdicts."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from ebbtide.engine.tables.contracts import VERDICTS
 from ebbtide.targets.oci.client.registry import Capabilities
 from ebbtide.targets.oci.inventory.scan import CompletedScan
 from ebbtide.targets.oci.model import GOES
-from ebbtide.targets.oci.purge.abilities import unable, unable_alone
 from ebbtide.targets.oci.purge.creation_dates import with_creation_dates
 from ebbtide.targets.oci.purge.marks import found_running, with_marks
 from ebbtide.targets.oci.purge.policy import PurgePolicy
 from ebbtide.targets.oci.purge.scans import Evaluation
-from ebbtide.targets.oci.purge.standings import names_alone, registry_verdicts
+from ebbtide.targets.oci.purge.verdicts import names_alone, registry_verdicts, undeletable, undeletable_tags
 from ebbtide.targets.oci.running_source import RunningSource
 from ebbtide.targets.oci.tables import IMAGE_VERDICTS
 
 Probe = Callable[[list[str]], dict[str, Capabilities]]
-"""Finds out what can be done in some repositories."""
+"""Determines what some repositories support."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +38,18 @@ class RegistryPlanner:
     order: PurgePolicy
     now: datetime
     look: Callable[[Path], CompletedScan]
-    """Scans the registry, and records what it found."""
+    """Scans the registry, and records the result."""
     marks: Callable[[Path], DataFrame | None]
-    """Reads what people have assigned; None if that is nothing."""
+    """Reads what people assigned; None if nothing."""
     dates: Callable[[Path], DataFrame | None]
-    """Reads when images say that they were built; None if that is known of none."""
+    """Reads when images were built; None if unknown for all."""
     learn_dates: Callable[[DataFrame, Path], tuple[str, ...]]
-    """Asks images when they were built, where rules have to choose among tags; gives warnings."""
+    """Asks images when they were built if rules have to choose among tags; returns warnings."""
     renew: Callable[[DataFrame], int]
-    """Assigns again the policies of what runs, and says of how many."""
+    """Assigns again the policies of running images, and returns how many."""
     probe: Probe
     source: RunningSource | None = None
-    """Where what runs was learned, for the manifest; None if the caller does not say."""
+    """The source of running images, for the manifest; None if the caller does not give it."""
     on_progress: OnProgress = no_progress
     on_step: OnStep = no_step
 
@@ -79,13 +78,13 @@ class RegistryPlanner:
         return Collected(Layers(place), snapshot, warnings, known, removed_applied=True, frees=frees)
 
     def _unknown_running(self) -> tuple[str, ...]:
-        """Warn that nothing is known of what runs, unless somebody said it."""
+        """Warn that running images are unknown, unless they were given."""
         if self.order.running is not None or self.order.wanted is not None:
             return ()
         return ("nothing is known of what runs, so that nothing is held by it; add --running",)
 
     def renew_running(self, look: CompletedScan, folder: RunFolder) -> int:
-        """Assign again the policies of what runs (scenario 5.0)."""
+        """Assign the policies of running images again (scenario 5.0)."""
         running = self.order.running
         if running is None:
             return 0
@@ -94,12 +93,12 @@ class RegistryPlanner:
         return self.renew(found_running(*marked, running))
 
     def learn(self, look: CompletedScan, folder: RunFolder) -> tuple[str, ...]:
-        """Find out what rules of keep_newest have to know of the images that were scanned now."""
+        """Read what keep_newest rules have to know about the images that were scanned now."""
         tags = self._of_scanned(look.snapshot.tags, look)
         return self.learn_dates(tags, folder.scratch / "dates-before")
 
     def judge(self, look: CompletedScan, folder: RunFolder) -> DataFrame:
-        """Let the policies judge every tag and manifest, with what people have said of them."""
+        """Return the verdicts on every tag and manifest, with marks applied."""
         found = look.snapshot
         marked = with_marks(found.images, found.tags, self.marks(folder.scratch / "marks"))
         images = with_creation_dates(marked[0], self.dates(folder.scratch / "dates"))
@@ -116,8 +115,8 @@ class RegistryPlanner:
         """
         Leave out repositories that were not scanned now.
 
-        They are judged all the same, because their images may share layers, and what would be freed must not
-        be said to be more than it is.
+        They are evaluated all the same, because their images may share layers, and the freed bytes must not
+        be overstated.
         """
         fresh = [(name,) for name, at in look.snapshot.scanned.items() if at == look.at]
         if len(fresh) == len(look.snapshot.scanned):
@@ -129,7 +128,7 @@ class RegistryPlanner:
         """Hold what the registry cannot delete, write all verdicts, and return warnings about them."""
         going = verdicts.where(f.col("decision").isin(*GOES)).select("repository").distinct()
         found = self.probe(sorted(row.repository for row in going.toLocalIterator()))
-        never, alone = unable(found), unable_alone(found)
+        never, alone = undeletable(found), undeletable_tags(found)
         with watch(self.spark, "deciding", self.on_progress):
             judged = registry_verdicts(verdicts, names_alone(verdicts, tags), never, alone)
             VERDICTS.write(judged, place, partition_by="kind")

@@ -1,8 +1,13 @@
-"""Verdicts of policies as the engine's: until when each image is kept, by what, and what is done then."""
+"""
+Image verdicts as rows of the engine: until when each image is kept, by what, and what is done then.
+
+What the registry cannot delete is held; that is probed in the repositories where something is to go.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
@@ -11,8 +16,41 @@ from ebbtide.core.decision import HoldReason
 from ebbtide.core.instant import NEVER, to_micros
 from ebbtide.engine.tables.contracts import VERDICTS, condition
 from ebbtide.engine.tables.digest import address_hash
+from ebbtide.targets.oci.client.registry import Ability, Capabilities, Registry
 from ebbtide.targets.oci.kind import NO_RULE_MATCHED, PURGE
 from ebbtide.targets.oci.model import GOES
+
+_PROBES_AT_ONCE = 8
+_NO_DELETE = {
+    Ability.NO: "deleting is switched off in this registry",
+    Ability.DENIED: "the registry does not let this user delete here",
+}
+_NO_UNTAG = {
+    Ability.NO: "this registry deletes no tag by itself, and the manifest has to stay",
+    Ability.DENIED: "the registry does not let this user delete a tag here, and the manifest has to stay",
+    Ability.UNKNOWN: "nobody knows whether this registry deletes a tag by itself; the manifest has to stay",
+}
+
+
+def probed(registry: Registry, repositories: Sequence[str]) -> dict[str, Capabilities]:
+    """Ask what some repositories support, several at once."""
+    with ThreadPoolExecutor(_PROBES_AT_ONCE) as threads:
+        return dict(zip(repositories, threads.map(registry.capabilities, repositories), strict=True))
+
+
+def undeletable(found: Mapping[str, Capabilities]) -> dict[str, str]:
+    """Return why nothing can be deleted, by repository."""
+    return {
+        name: _NO_DELETE[one.manifest_delete]
+        for name, one in found.items()
+        if one.manifest_delete in _NO_DELETE
+    }
+
+
+def undeletable_tags(found: Mapping[str, Capabilities]) -> dict[str, str]:
+    """Return why no tag can be deleted without its manifest, by repository."""
+    return {name: _NO_UNTAG[one.tag_delete] for name, one in found.items() if one.tag_delete in _NO_UNTAG}
+
 
 REASONS: Mapping[str, str] = {
     "pinned": "it is pinned",
@@ -26,11 +64,11 @@ REASONS: Mapping[str, str] = {
     "no expiration": "it has no expiration date",
     "unmatched": "no rule matches it",
 }
-"""What the beginning of a hold means, in few words, so that holds can be counted."""
+"""What the start of a hold means, in few words, so that holds can be counted."""
 
-ELSE = "nothing says when it may go"
+OTHER_REASON = "nothing says when it may go"
 BLOCKED = "the registry cannot delete it"
-MOST_WORDS = 5
+MOST_HOLDERS = 5
 _NEVER = to_micros(NEVER)
 
 
@@ -38,7 +76,7 @@ def names_alone(verdicts: DataFrame, tags: DataFrame) -> DataFrame:
     """
     Find the tags that go while their manifests stay, each with all tags of its manifest.
 
-    Gives `repository`, `digest`, `tag` and `siblings`.
+    Returns `repository`, `digest`, `tag` and `siblings`.
     """
     goes = f.col("decision").isin(*GOES)
     whole = verdicts.where(goes & (f.col("tag") == "")).select("repository", "digest")
@@ -65,7 +103,7 @@ def registry_verdicts(
     by_itself = f.when(f.col("siblings").isNotNull(), _named(unable_alone))
     blocked = f.coalesce(_named(unable), by_itself)
     rows = rows.withColumn("blocked", f.when(f.col("decision").isin(*GOES), blocked))
-    words = f.array_join(f.slice("held_by", 1, MOST_WORDS), "; ")
+    words = f.array_join(f.slice("held_by", 1, MOST_HOLDERS), "; ")
     held = (f.size("held_by") > 0) | f.col("blocked").isNotNull()
     address = f.concat_ws("@", "repository", "digest")
     name = f.when(f.col("tag") == "", address).otherwise(f.concat_ws(":", "repository", "tag"))
@@ -103,12 +141,12 @@ def _blocked_reason() -> Column:
 
 
 def _reason() -> Column:
-    """Say in few words what holds a row: its first hold, or that its time has not come."""
+    """Return in few words what holds a row: its first hold, or that its time has not come."""
     first = f.get("held_by", 0)
     found = f.when(first.isNull(), f.lit(str(HoldReason.NOT_YET)))
     for start, words in REASONS.items():
         found = found.when(first.startswith(start), f.lit(words))
-    return found.otherwise(f.lit(ELSE))
+    return found.otherwise(f.lit(OTHER_REASON))
 
 
 def _coming() -> Column:

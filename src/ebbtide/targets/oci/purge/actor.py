@@ -1,9 +1,9 @@
 """
-Doing a batch of a registry's plan on an executor: manifest by manifest, with an outcome for every row.
+Applies a batch of a registry's plan on an executor: manifest by manifest, with an outcome for every row.
 
-Each tag is read again directly before: one that stands for another manifest now is left alone. What is to be
-recycled is whole in the bin before anything of it is removed. A manifest goes by its digest, and with it all
-its tags; a tag whose manifest stays goes by itself, where the registry can do that.
+Each tag is read again directly before: one that stands for another manifest now is left alone. An image to be
+recycled is complete in the bin before anything of it is removed. A manifest is deleted by its digest, with
+all its tags; a tag whose manifest stays is deleted by itself, if the registry supports that.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import StrEnum
+from itertools import groupby
 from threading import Event, Lock
 from typing import Any
 
@@ -33,33 +35,99 @@ from ebbtide.targets.oci.bin.entry import BinEntry, KeptTag
 from ebbtide.targets.oci.bin.moves import set_aside
 from ebbtide.targets.oci.client.registry import Registry, RegistrySpec, open_registry, untag
 from ebbtide.targets.oci.policies.policy import Policy
-from ebbtide.targets.oci.purge.planned import Action, Planned, by_manifest, planned_items
+
+_READ = ["address", "version", "action", "condition", "rules", "created", "kept_because"]
+
+
+class Action(StrEnum):
+    """What is done with a tag or a manifest."""
+
+    RECYCLE = "recycle"
+    """It is set aside in the bin, and then removed from where it is."""
+    DELETE = "delete"
+    EMPTY = "empty"
+    """It is removed from the bin."""
+
+
+@dataclass(frozen=True)
+class PlannedItem:
+    """A tag or, without one, a manifest that is to go."""
+
+    number: int
+    """Its position among the rows of the task."""
+    repository: str
+    digest: str
+    tag: str
+    action: str
+    policy: str
+    siblings: tuple[str, ...]
+    """The other tags of the manifest, which stays: the registry must not delete them with this one."""
+    created: datetime | None
+    kept: str | None
+    """Why it must not be touched."""
+
+    @property
+    def name(self) -> str:
+        """Its name as people write it."""
+        return f"{self.repository}:{self.tag}" if self.tag else f"{self.repository}@{self.digest}"
+
+    @property
+    def address(self) -> tuple[str, str]:
+        """What all rows of one manifest share."""
+        return self.repository, self.digest
+
+
+def planned_items(batches: Iterable[Any]) -> Iterator[PlannedItem]:
+    """Yield the rows of a task, numbered from 0."""
+    number = 0
+    for batch in batches:
+        for row in batch.select(_READ).to_pylist():
+            repository, _, digest = row["address"].partition("@")
+            yield PlannedItem(
+                number,
+                repository,
+                digest,
+                row["version"] or "",
+                row["action"],
+                (row["rules"] or [""])[0],
+                tuple((row["condition"] or {}).get("siblings") or ()),
+                row["created"],
+                row["kept_because"],
+            )
+            number += 1
+
+
+def by_manifest(items: Iterable[PlannedItem]) -> list[list[PlannedItem]]:
+    """Group the rows by manifest."""
+    ordered = sorted(items, key=lambda item: (item.address, item.number))
+    return [list(group) for _, group in groupby(ordered, key=lambda item: item.address)]
+
 
 Results = dict[int, DeleteResult]
 
 _AT_ONCE = 8
-_HOPELESS = 3
-"""After so many manifests in a row that the registry failed at, it is taken to be down: each was retried."""
+_FAILURES_IN_A_ROW = 3
+"""After this many failures in a row the registry is taken to be down: each was retried."""
 
 
 @dataclass(frozen=True)
 class ImageActor:
-    """Does what the rows of one task ask for; it crosses to executors."""
+    """Does what the rows of one task ask for; it is sent to executors."""
 
     spec: RegistrySpec
     attempt: Attempt
     bin_policy: Policy
     run_id: int
     now: datetime
-    """When the batch began: all that it sets aside stays in the bin for the same time."""
+    """When the batch began: everything it sets aside stays in the bin for the same time."""
     reason: str = ""
-    """What the bin says besides of what it is given."""
+    """What the entries of the bin say in addition."""
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Do all rows, and give their outcomes."""
+        """Act on all rows, and yield their outcomes."""
         return acted(self.attempt, batches, self._do)
 
-    def _do(self, items: Sequence[Planned]) -> Results:
+    def _do(self, items: Sequence[PlannedItem]) -> Results:
         try:
             registry = open_registry(self.spec)
         except EbbtideError as broken:
@@ -70,15 +138,15 @@ class ImageActor:
         finally:
             registry.close()
 
-    def _entry(self, group: Sequence[Planned]) -> BinEntry:
-        """Describe what is set aside: an image and those of its names that go."""
+    def _entry(self, group: Sequence[PlannedItem]) -> BinEntry:
+        """Return the entry of the bin: an image and those of its names that go."""
         return replace(bin_entry(group, self.bin_policy, self.run_id, self.now), reason=self.reason)
 
 
 def acted(
-    attempt: Attempt, batches: Iterable[Any], act: Callable[[Sequence[Planned]], Results]
+    attempt: Attempt, batches: Iterable[Any], act: Callable[[Sequence[PlannedItem]], Results]
 ) -> Iterator[Any]:
-    """Act on all rows of a task together, and give the outcomes batch by batch."""
+    """Act on all rows of a task together, and yield the outcomes batch by batch."""
     gathered = list(batches)
     items = list(planned_items(gathered))
     results = act(items) if items else {}
@@ -89,8 +157,8 @@ def acted(
         yield attempt.outcomes(batch, [results[number] for number in numbers])
 
 
-def bin_entry(group: Sequence[Planned], policy: Policy, run_id: int, now: datetime) -> BinEntry:
-    """Make the bin's entry for some rows of a manifest; the bin's policy says how long it stays there."""
+def bin_entry(group: Sequence[PlannedItem], policy: Policy, run_id: int, now: datetime) -> BinEntry:
+    """Return the entry of the bin for some rows of a manifest; the bin's policy gives its expiry."""
     first = group[0]
     return BinEntry(
         repository=first.repository,
@@ -103,14 +171,16 @@ def bin_entry(group: Sequence[Planned], policy: Policy, run_id: int, now: dateti
     )
 
 
-def act_on_all(groups: Sequence[Sequence[Planned]], act: Callable[[Sequence[Planned]], Results]) -> Results:
+def act_on_all(
+    groups: Sequence[Sequence[PlannedItem]], act: Callable[[Sequence[PlannedItem]], Results]
+) -> Results:
     """
-    Act on all groups, several at once; what a registry refused gets a second try at the end.
+    Act on all groups, several at once; refused ones get a second try at the end.
 
-    Some registries do not delete a manifest as long as an index lists it, and the index may come later. When
-    the registry fails again and again the rest is not tried, and said to be so.
+    Some registries do not delete a manifest as long as an index lists it, and the index may come later. If
+    the registry keeps failing the rest is not tried, and reported as such.
     """
-    watch = _Watch(act)
+    watch = _OutageGuard(act)
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         results = _merged(threads.map(watch.act, groups))
         open_groups = [
@@ -125,18 +195,18 @@ def _merged(parts: Iterable[Results]) -> Results:
     return {number: result for part in parts for number, result in part.items()}
 
 
-class _Watch:
+class _OutageGuard:
     """Counts how often in a row the registry failed."""
 
-    def __init__(self, act: Callable[[Sequence[Planned]], Results]) -> None:
+    def __init__(self, act: Callable[[Sequence[PlannedItem]], Results]) -> None:
         self._act, self._failures, self._lock = act, 0, Lock()
 
     @property
     def is_down(self) -> bool:
-        """Tell whether the registry is taken to be down."""
-        return self._failures >= _HOPELESS
+        """Return True if the registry is taken to be down."""
+        return self._failures >= _FAILURES_IN_A_ROW
 
-    def act(self, group: Sequence[Planned]) -> Results:
+    def act(self, group: Sequence[PlannedItem]) -> Results:
         """Act on a group, unless the registry is taken to be down."""
         if self.is_down:
             down = "the registry failed at all that was asked before, so this was not tried"
@@ -144,7 +214,7 @@ class _Watch:
         try:
             results, failed = self._act(group), False
         except EbbtideError as broken:
-            # What a registry cannot do with one manifest says nothing of others.
+            # A registry that refuses one manifest may accept others.
             results = {item.number: refused(item, broken) for item in group}
             failed = not isinstance(broken, Unsupported | Refused)
         with self._lock:
@@ -157,14 +227,14 @@ class Remover:
     """Removes manifests and tags from a registry, one manifest at a time."""
 
     registry: Registry
-    make_entry: Callable[[Sequence[Planned]], BinEntry]
+    make_entry: Callable[[Sequence[PlannedItem]], BinEntry]
     again: bool
-    """An earlier attempt was interrupted: what is gone may be its doing."""
+    """An earlier attempt was interrupted: what is gone may be its work."""
     takes_manifests: Event = field(default_factory=Event)
-    """The registry was seen to delete a manifest when asked for a tag."""
+    """The registry was seen to delete a manifest when asked to delete a tag."""
 
-    def remove(self, group: Sequence[Planned]) -> Results:
-        """Do what the rows of one manifest ask for, each with a result; raises if nothing could be done."""
+    def remove(self, group: Sequence[PlannedItem]) -> Results:
+        """Do what the rows of one manifest ask for, each with a result; raise if nothing could be done."""
         kept = next((item.kept for item in group if item.kept is not None), None)
         if kept is not None:
             return {item.number: DeleteResult(item.name, Outcome.CHANGED, kept) for item in group}
@@ -176,8 +246,8 @@ class Remover:
             for number, result in results.items()
         }
 
-    def _remove_tags(self, group: Sequence[Planned]) -> Results:
-        """Take names from a manifest that stays; raises if not even the first can be."""
+    def _remove_tags(self, group: Sequence[PlannedItem]) -> Results:
+        """Remove tags from a manifest that stays; raise if not even the first can be removed."""
         results: Results = {}
         for item in group:
             try:
@@ -188,8 +258,8 @@ class Remover:
                 results[item.number] = refused(item, broken)
         return results
 
-    def _remove_manifest(self, group: Sequence[Planned]) -> Results:
-        """Set a manifest aside if that is wanted, and delete it with all its tags."""
+    def _remove_manifest(self, group: Sequence[PlannedItem]) -> Results:
+        """Set a manifest aside if that is asked for, and delete it with all its tags."""
         moved = {item.number: result for item in group if item.tag and (result := self._moved(item))}
         here = [item for item in group if item.number not in moved]
         try:
@@ -201,8 +271,8 @@ class Remover:
         outcome = Outcome.DELETED if done else Outcome.ABSENT
         return moved | {item.number: DeleteResult(item.name, outcome, where) for item in here}
 
-    def _remove_tag(self, item: Planned) -> DeleteResult:
-        """Take a name from a manifest that stays."""
+    def _remove_tag(self, item: PlannedItem) -> DeleteResult:
+        """Remove a tag from a manifest that stays."""
         if self.takes_manifests.is_set():
             why = "the registry takes the delete of a tag for one of its manifest, so no other was tried"
             return DeleteResult(item.name, Outcome.NOT_REACHED, why)
@@ -221,8 +291,8 @@ class Remover:
             return DeleteResult(item.name, Outcome.FAILED, str(harmful))
         return DeleteResult(item.name, Outcome.DELETED if done else Outcome.ABSENT, where)
 
-    def _moved(self, item: Planned) -> DeleteResult | None:
-        """Read a tag again; a result if it no longer stands for what was planned."""
+    def _moved(self, item: PlannedItem) -> DeleteResult | None:
+        """Read a tag again; return a result if it no longer stands for what was planned."""
         try:
             now = self.registry.resolve(item.repository, item.tag).digest
         except NotFound:
@@ -231,26 +301,26 @@ class Remover:
             return None
         return DeleteResult(item.name, Outcome.CHANGED, f"the tag stands for {now} now")
 
-    def _set_aside(self, items: Sequence[Planned]) -> str:
-        """Bring what is to be recycled into the bin, and say until when it can be restored."""
+    def _set_aside(self, items: Sequence[PlannedItem]) -> str:
+        """Copy what is to be recycled into the bin, and return until when it can be restored."""
         if not _is_kept(items):
             return ""
         entry = set_aside(self.registry, self.make_entry(items))
         return f"can be restored until {format_instant(entry.expires_at)}"
 
 
-def _is_kept(items: Sequence[Planned]) -> bool:
-    """Tell whether what goes together goes into the bin: one row that asks for it is enough."""
+def _is_kept(items: Sequence[PlannedItem]) -> bool:
+    """Return True if what goes together goes into the bin: one row that asks for it is enough."""
     return any(item.action == Action.RECYCLE for item in items)
 
 
 def _named(result: DeleteResult, *, aside: bool) -> DeleteResult:
-    """Call what is gone from its place and lies in the bin recycled."""
+    """Report as recycled what is gone from its place and is in the bin."""
     done = aside and result.outcome is Outcome.DELETED
     return replace(result, outcome=Outcome.RECYCLED) if done else result
 
 
-def refused(item: Planned, broken: EbbtideError) -> DeleteResult:
-    """Give the result of an item that the registry did not do."""
+def refused(item: PlannedItem, broken: EbbtideError) -> DeleteResult:
+    """Return the result of an item that the registry did not do."""
     outcome = Outcome.DENIED if isinstance(broken, Denied | Unsupported | Refused) else Outcome.FAILED
     return DeleteResult(item.name, outcome, str(broken))
