@@ -33,8 +33,8 @@ from ebbtide.core.manifest import Manifest
 from ebbtide.engine.actor import Actor, Attempt
 from ebbtide.engine.cluster_check import Reach
 from ebbtide.engine.collector import Collected, Collector, Context, Identity, Policy, Run
-from ebbtide.engine.layout import run_folder
 from ebbtide.engine.plan import PlanOptions, plan
+from ebbtide.engine.run_folder import run_folder
 from ebbtide.engine.spark.session import SparkOptions, spark_session
 from ebbtide.state.runs import Ledger
 from ebbtide.targets.oci.client.registry import Ability, Capabilities

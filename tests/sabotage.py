@@ -111,7 +111,7 @@ SABOTAGES = (
     ),
     Sabotage(
         "due a moment too late",
-        "engine/deciding.py",
+        "engine/verdicts.py",
         "ends <= moment",
         "ends < moment",
     ),
@@ -253,7 +253,7 @@ SABOTAGES = (
     ),
     Sabotage(
         "a base stands alone",
-        "engine/layers.py",
+        "engine/verdicts.py",
         "if layer is not None and not layer.is_dir():",
         "if False:",
     ),

@@ -108,7 +108,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "what was due before the last run is routine",
-        "engine/shares.py",
+        "engine/summary.py",
         "aged & (f.size",
         "f.lit(True) & (f.size",
         ("tests/integration/test_bucket_breaker.py",),

@@ -74,7 +74,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a damaged segment of removed items has no rows",
-        "engine/removed_segments.py",
+        "engine/removed_items.py",
         "    except (pa.ArrowException, OSError) as broken:\n",
         "    except (pa.ArrowException, OSError) as broken:\n        return SCHEMA.empty_table()\n",
         TABLE,

@@ -20,7 +20,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "folding forgets a later restore",
-        "engine/removed_segments.py",
+        "engine/removed_items.py",
         "np.append(differs, True)",
         "np.append(True, differs)",
         REPLAY,

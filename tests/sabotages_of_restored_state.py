@@ -16,14 +16,14 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a plan is shown without a look at the table that would be applied",
-        "engine/reading.py",
+        "engine/run_tables.py",
         "    if counted_rows(folder.plan) != manifest.summary.due.objects:\n",
         "    if False:\n",
         SHOWN,
     ),
     (
         "a plan is shown whose table has other items",
-        "engine/reading.py",
+        "engine/run_tables.py",
         "    if shown % _MODULUS != _planned(folder) % _MODULUS:\n",
         "    if False:\n",
         SHOWN,

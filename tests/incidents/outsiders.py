@@ -13,7 +13,7 @@ from tests.services.lake import REPOSITORY, Lake
 
 from ebbtide.core.decision import Decision
 from ebbtide.core.manifest import Manifest
-from ebbtide.engine.reading import stream_decisions
+from ebbtide.engine.run_tables import stream_decisions
 from ebbtide.targets.lake.catalog import schema
 from ebbtide.targets.lake.catalog.ranges import ENTRIES, metadata_key, write_metarange, write_range
 from ebbtide.targets.repository.model import COMMITTED, RangeInfo

@@ -13,7 +13,7 @@ from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, make_lake
 
 from ebbtide.core.errors import PartlyApplied
 from ebbtide.core.manifest import Manifest
-from ebbtide.engine.reading import outcome_tallies
+from ebbtide.engine.run_tables import outcome_tallies
 
 pytestmark = pytest.mark.spark
 

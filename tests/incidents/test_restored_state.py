@@ -28,10 +28,10 @@ from ebbtide.engine.apply import apply as apply_plan
 from ebbtide.engine.cluster_check import Reach
 from ebbtide.engine.collector import Collected, Collector, Context, Identity, Policy, Run
 from ebbtide.engine.interruption import abandon_leftovers
-from ebbtide.engine.layout import run_folder
 from ebbtide.engine.newest_run import FILE, accept_restored, begin_run, check_newest_run
 from ebbtide.engine.plan import PlanOptions, plan
 from ebbtide.engine.restore import check_none_interrupted
+from ebbtide.engine.run_folder import run_folder
 from ebbtide.state.runs import Ledger, RunState
 
 DAY = timedelta(days=1)

@@ -12,9 +12,9 @@ from tests.services.seaweed import S3Server
 from ebbtide.cli.main import run
 from ebbtide.core.decision import Decision
 from ebbtide.core.instant import system_clock
-from ebbtide.engine.layout import run_folder
 from ebbtide.engine.plan import PlanOptions
-from ebbtide.engine.reading import stream_decisions
+from ebbtide.engine.run_folder import run_folder
+from ebbtide.engine.run_tables import stream_decisions
 from ebbtide.state.runs import Ledger
 from ebbtide.storage.s3_bucket import open_bucket
 from ebbtide.storage.store import StoreSpec

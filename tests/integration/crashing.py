@@ -26,8 +26,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, make_lake, open_lake
 
 from ebbtide.core.manifest import Manifest
-from ebbtide.engine.layers import TOUCHED, UNTOUCHED
-from ebbtide.engine.reading import stream_decisions
+from ebbtide.engine.run_tables import stream_decisions
+from ebbtide.engine.verdicts import TOUCHED, UNTOUCHED
 from ebbtide.state.runs import RunState
 from ebbtide.targets.repository.memory import Memory, Remembered
 from ebbtide.targets.repository.rulebook import stored_policy

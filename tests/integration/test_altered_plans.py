@@ -19,8 +19,8 @@ from tests.services.lake import RAW_30_DAYS, Lake, make_lake
 from ebbtide.core.decision import Decision
 from ebbtide.core.errors import EbbtideError, MetadataError, StalePlan
 from ebbtide.core.manifest import Manifest, manifest_from_json
-from ebbtide.engine.layout import run_folder
-from ebbtide.engine.reading import sample_decisions, stream_decisions
+from ebbtide.engine.run_folder import run_folder
+from ebbtide.engine.run_tables import sample_decisions, stream_decisions
 from ebbtide.engine.tables.row_counts import RECORD, adopt_counts
 from ebbtide.state.runs import RunState
 

@@ -12,7 +12,7 @@ from tests.services.versions import put_all
 
 from ebbtide.core.errors import BreakerTripped
 from ebbtide.engine.apply import ApplyOptions
-from ebbtide.engine.layout import run_folder
+from ebbtide.engine.run_folder import run_folder
 from ebbtide.targets.s3.rules.document import read_configuration
 
 pytestmark = pytest.mark.spark

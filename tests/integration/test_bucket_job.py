@@ -13,9 +13,9 @@ from ebbtide.core.decision import Decision
 from ebbtide.core.errors import BadInput, EbbtideError, StalePlan
 from ebbtide.core.instant import system_clock
 from ebbtide.engine.apply import ApplyOptions
-from ebbtide.engine.layout import run_folder
 from ebbtide.engine.plan import PlanOptions
-from ebbtide.engine.reading import stream_decisions
+from ebbtide.engine.run_folder import run_folder
+from ebbtide.engine.run_tables import stream_decisions
 from ebbtide.state.runs import Ledger, RunState
 from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.context import BucketContext, Source

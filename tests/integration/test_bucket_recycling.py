@@ -13,10 +13,10 @@ from ebbtide.core.errors import BadInput, StalePlan
 from ebbtide.core.instant import system_clock
 from ebbtide.engine.apply import ApplyOptions
 from ebbtide.engine.bin import RestoreChoice
-from ebbtide.engine.layout import run_folder
 from ebbtide.engine.plan import PlanOptions
-from ebbtide.engine.reading import stream_decisions
 from ebbtide.engine.restore import restore
+from ebbtide.engine.run_folder import run_folder
+from ebbtide.engine.run_tables import stream_decisions
 from ebbtide.state.runs import Ledger
 from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.s3.bin import BucketBin, bucket_bin

@@ -14,7 +14,7 @@ from tests.services.versions import everything, next_second, put_all
 from ebbtide.cli.main import run
 from ebbtide.cli.state import State
 from ebbtide.core.decision import Outcome
-from ebbtide.engine.reading import sample_outcomes
+from ebbtide.engine.run_tables import sample_outcomes
 
 pytestmark = pytest.mark.spark
 

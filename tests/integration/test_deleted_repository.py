@@ -18,7 +18,7 @@ from ebbtide.core.decision import Decision, HoldReason
 from ebbtide.core.errors import BreakerTripped, NotFound, Refused, StalePlan
 from ebbtide.core.instant import system_clock
 from ebbtide.engine.plan import PlanOptions
-from ebbtide.engine.reading import stream_decisions
+from ebbtide.engine.run_tables import stream_decisions
 from ebbtide.state.runs import RunState
 from ebbtide.storage.namespace import MARKER
 

@@ -16,12 +16,12 @@ from ebbtide.core.decision import HoldReason
 from ebbtide.core.errors import BreakerTripped, ObjectGone, SafetyStop, StalePlan
 from ebbtide.core.manifest import Manifest, Tally
 from ebbtide.engine.bin import RestoreChoice
-from ebbtide.engine.layers import TOUCHED, layers_in
 from ebbtide.engine.plan import PlanOptions
-from ebbtide.engine.reading import stream_decisions
 from ebbtide.engine.removed_table import RemovedTable
 from ebbtide.engine.restore import Restored
 from ebbtide.engine.restore import restore as restore_items
+from ebbtide.engine.run_tables import stream_decisions
+from ebbtide.engine.verdicts import TOUCHED, layers_in
 from ebbtide.state.runs import RunState
 from ebbtide.targets.lake.bin import BIN_ROOT, LakeBin, lake_bin
 from ebbtide.targets.repository.removed_objects import RemovedObjects

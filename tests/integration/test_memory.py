@@ -8,7 +8,7 @@ from tests.services.lake import REPOSITORY
 
 from ebbtide.core.decision import Decision
 from ebbtide.core.errors import EbbtideError, MetadataError
-from ebbtide.engine.reading import stream_decisions
+from ebbtide.engine.run_tables import stream_decisions
 from ebbtide.engine.tables.row_counts import record_counts
 from ebbtide.state.runs import RunState
 

@@ -12,8 +12,8 @@ from tests.services.lake import Lake
 from ebbtide.core.decision import CollectorName
 from ebbtide.core.manifest import Manifest
 from ebbtide.engine.burials import GONE, outcome_folders
-from ebbtide.engine.layout import RunFolder
-from ebbtide.engine.reading import stream_decisions
+from ebbtide.engine.run_folder import RunFolder
+from ebbtide.engine.run_tables import stream_decisions
 
 _BY_CHANCE = "labels"
 """The holders that tasks happened to see first."""

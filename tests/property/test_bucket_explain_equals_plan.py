@@ -11,7 +11,7 @@ from tests.worlds_of_s3.rows import CASES
 
 from ebbtide.core.decision import Decision
 from ebbtide.core.instant import to_micros
-from ebbtide.engine.deciding import decisions_at
+from ebbtide.engine.verdicts import decisions_at
 from ebbtide.targets.s3.context import EffectiveRules, Source
 from ebbtide.targets.s3.evaluation.key_intervals import BucketSetting
 from ebbtide.targets.s3.evaluation.verdicts import evaluate

@@ -17,8 +17,7 @@ from tests.worlds import NOW, many_worlds
 from ebbtide.core.decision import Decision, HoldReason
 from ebbtide.core.instant import parse_instant
 from ebbtide.core.manifest import Manifest
-from ebbtide.engine.plan_table import DIGESTED
-from ebbtide.engine.reading import stream_decisions
+from ebbtide.engine.run_tables import DIGESTED, stream_decisions
 from ebbtide.engine.tables.contracts import PLAN
 from ebbtide.engine.tables.digest import table_digest
 from ebbtide.targets.lake.catalog.ranges import ENTRIES

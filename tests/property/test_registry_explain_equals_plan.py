@@ -9,7 +9,7 @@ from tests.property.registry_worlds import DOCUMENTS, NOW, registry_world
 from tests.worlds_of_images import tables
 
 from ebbtide.core.decision import Decision
-from ebbtide.engine.deciding import decisions_at
+from ebbtide.engine.verdicts import decisions_at
 from ebbtide.targets.oci.client.registry import Ability, Capabilities
 from ebbtide.targets.oci.evaluation.verdicts import evaluate
 from ebbtide.targets.oci.oracle import judge

@@ -10,7 +10,7 @@ import pytest
 from tests.services.outcomes import FIRST, Desk, Happened, Killed, make_desk
 
 from ebbtide.core.decision import RESTORE, Outcome
-from ebbtide.engine import removed_segments
+from ebbtide.engine import removed_items as removed_segments
 from ebbtide.engine.burials import Buried, RestoredItem, find_burial
 from ebbtide.engine.tables.digest import hash_addresses
 

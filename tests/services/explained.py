@@ -9,8 +9,8 @@ from tests.services.lake import REPOSITORY, Lake
 
 from ebbtide.core.decision import DELETED_REPOSITORY, EMPTY_BIN, Decision
 from ebbtide.core.manifest import Manifest
-from ebbtide.engine.layout import run_folder
-from ebbtide.engine.reading import stream_decisions
+from ebbtide.engine.run_folder import run_folder
+from ebbtide.engine.run_tables import stream_decisions
 from ebbtide.targets.lake.removed_objects import RemovedObjectLookup
 from ebbtide.targets.lake.repository import DeletedCatalogRepository
 from ebbtide.targets.repository.explanation import (

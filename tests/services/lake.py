@@ -18,9 +18,9 @@ from ebbtide.core.decision import Decision
 from ebbtide.core.manifest import Manifest
 from ebbtide.engine.apply import Applied, ApplyOptions
 from ebbtide.engine.burials import outcome_folders
-from ebbtide.engine.layout import OnStep, RunFolder, no_step, run_folder
 from ebbtide.engine.plan import PlanOptions
-from ebbtide.engine.reading import stream_decisions
+from ebbtide.engine.run_folder import OnStep, RunFolder, no_step, run_folder
+from ebbtide.engine.run_tables import stream_decisions
 from ebbtide.engine.tables.contracts import OUTCOMES
 from ebbtide.state.runs import Ledger, RunState
 from ebbtide.storage.store import Store

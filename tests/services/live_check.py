@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.services.lake import REPOSITORY, Lake
 
-from ebbtide.engine.layout import scratch_folder
 from ebbtide.engine.removed_table import RemovedTable
+from ebbtide.engine.run_folder import scratch_folder
 from ebbtide.engine.spark.failures import own_errors
 from ebbtide.targets.repository.live_objects import LiveCheck, check_live
 from ebbtide.targets.repository.rulebook import stored_policy

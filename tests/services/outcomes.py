@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ebbtide.core.decision import RESTORE, Outcome
-from ebbtide.engine.layout import run_folder
 from ebbtide.engine.removed_table import RemovedTable
+from ebbtide.engine.run_folder import run_folder
 from ebbtide.engine.tables.contracts import OUTCOMES
 from ebbtide.engine.tables.digest import hash_addresses
 from ebbtide.engine.tables.row_counts import record_counts

@@ -20,13 +20,13 @@ from ebbtide.cli.console import (
 )
 from ebbtide.cli.pipeline import check_ready
 from ebbtide.cli.state import State
+from ebbtide.core.display import Words
 from ebbtide.core.format import count, human_bytes, plural
 from ebbtide.core.manifest import Manifest
-from ebbtide.core.words import Words
 from ebbtide.engine.apply import Applied, ApplyOptions, check, check_format
 from ebbtide.engine.apply import apply as apply_plan
-from ebbtide.engine.layout import run_folder
 from ebbtide.engine.newest_run import check_newest_run
+from ebbtide.engine.run_folder import run_folder
 from ebbtide.state.runs import RunState
 from ebbtide.targets.kinds import words_of
 

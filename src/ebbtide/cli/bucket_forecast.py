@@ -11,8 +11,8 @@ from ebbtide.cli.bucket_rules import Bucket
 from ebbtide.cli.console import AsJson, Master, Now, print_json, progress, safe, say, table
 from ebbtide.cli.state import State, instant
 from ebbtide.core.format import count, human_bytes
-from ebbtide.engine.layout import scratch_folder
 from ebbtide.engine.removed_table import RemovedTable
+from ebbtide.engine.run_folder import scratch_folder
 from ebbtide.engine.spark.failures import own_errors
 from ebbtide.targets.s3.context import BucketContext, EffectiveRules, Source
 from ebbtide.targets.s3.forecast import forecast as foresee

@@ -25,10 +25,10 @@ from ebbtide.core.errors import BadInput, LiveObjectMissing
 from ebbtide.core.format import count, human_bytes
 from ebbtide.core.instant import system_clock
 from ebbtide.engine.apply import apply
-from ebbtide.engine.layout import run_folder
 from ebbtide.engine.plan import plan
-from ebbtide.engine.reading import sample_decisions
 from ebbtide.engine.rehearsal import begin_rehearsal
+from ebbtide.engine.run_folder import run_folder
+from ebbtide.engine.run_tables import sample_decisions
 from ebbtide.report.page import render
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.demonstration import POLICY, REPOSITORY, DemoClock, build_lake, check_needed

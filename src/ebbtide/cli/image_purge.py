@@ -22,8 +22,8 @@ from ebbtide.core.format import count, plural
 from ebbtide.core.manifest import Manifest
 from ebbtide.engine.apply import Applied
 from ebbtide.engine.bin_expiry import ExpiredItems
-from ebbtide.engine.layout import run_folder, scratch_folder
-from ebbtide.engine.reading import stream_decisions
+from ebbtide.engine.run_folder import run_folder, scratch_folder
+from ebbtide.engine.run_tables import stream_decisions
 from ebbtide.engine.spark.failures import own_errors
 from ebbtide.state.locks import target_lock
 from ebbtide.state.users import current_user

@@ -11,8 +11,8 @@ from ebbtide.cli.console import AsJson, Master, Now, print_json, safe, say
 from ebbtide.cli.state import State, instant
 from ebbtide.core.errors import LiveObjectMissing
 from ebbtide.core.format import count
-from ebbtide.engine.layout import scratch_folder
 from ebbtide.engine.removed_table import RemovedTable
+from ebbtide.engine.run_folder import scratch_folder
 from ebbtide.engine.spark.failures import own_errors
 from ebbtide.targets.lake.kind import shared_catalog
 from ebbtide.targets.lake.repository import CatalogRepository

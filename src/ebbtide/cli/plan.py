@@ -26,15 +26,14 @@ from ebbtide.cli.pipeline import plan_or_ask, run_plan
 from ebbtide.cli.state import State, instant
 from ebbtide.cli.target_options import target_help, with_target_options
 from ebbtide.core.decision import Decision
+from ebbtide.core.display import Words
 from ebbtide.core.errors import BadInput
 from ebbtide.core.format import count, human_bytes, percent, plural
 from ebbtide.core.instant import format_instant, format_second
 from ebbtide.core.manifest import Manifest, Tally
-from ebbtide.core.words import Words
 from ebbtide.engine.bin_expiry import ExpiredItems
-from ebbtide.engine.layout import run_folder
-from ebbtide.engine.reading import Row, sample_decisions, stream_decisions
-from ebbtide.engine.row_order import in_order
+from ebbtide.engine.run_folder import run_folder
+from ebbtide.engine.run_tables import Row, in_order, sample_decisions, stream_decisions
 from ebbtide.state.runs import RunState
 from ebbtide.targets.kinds import check_options, kind_of, words_of
 from ebbtide.targets.target import Options, bin_of

@@ -8,9 +8,8 @@ import typer
 
 from ebbtide.cli.console import AsJson, print_json, say
 from ebbtide.cli.state import State
-from ebbtide.core.duration import format_duration, parse_duration
 from ebbtide.core.errors import NotFound
-from ebbtide.core.instant import format_second
+from ebbtide.core.instant import format_duration, format_second, parse_duration
 from ebbtide.engine.rehearsal import Rehearsal, advance
 
 app = typer.Typer(

@@ -11,8 +11,8 @@ from ebbtide.cli.console import PLAN_HELP, AsJson, print_json, say
 from ebbtide.cli.state import State
 from ebbtide.core.decision import Decision, Outcome
 from ebbtide.core.errors import BadInput
-from ebbtide.engine.layout import run_folder
-from ebbtide.engine.reading import outcome_tallies, sample_decisions, sample_outcomes
+from ebbtide.engine.run_folder import run_folder
+from ebbtide.engine.run_tables import outcome_tallies, sample_decisions, sample_outcomes
 from ebbtide.report.page import ReportData, render
 
 app = typer.Typer(add_completion=False)

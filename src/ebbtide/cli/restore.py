@@ -18,9 +18,9 @@ from ebbtide.core.format import human_bytes, plural
 from ebbtide.core.instant import format_second
 from ebbtide.core.manifest import Manifest
 from ebbtide.engine.bin import FolderGone, RecycleBin, RestoreChoice
-from ebbtide.engine.layout import run_folder
 from ebbtide.engine.restore import Restored, copy_out
 from ebbtide.engine.restore import restore as restore_items
+from ebbtide.engine.run_folder import run_folder
 from ebbtide.targets.kinds import kind_of
 
 app = typer.Typer(add_completion=False)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, cast
 from ebbtide.cli.console import mark_output
 from ebbtide.config import NOW_VARIABLE, Settings, load_settings
 from ebbtide.core.documents import format_of
-from ebbtide.core.duration import format_duration
 from ebbtide.core.errors import (
     BadInput,
     EbbtideError,
@@ -23,7 +22,7 @@ from ebbtide.core.errors import (
     NotFound,
     SafetyStop,
 )
-from ebbtide.core.instant import Clock, format_second, parse_instant, system_clock
+from ebbtide.core.instant import Clock, format_duration, format_second, parse_instant, system_clock
 from ebbtide.engine.rehearsal import Rehearsal, RehearsalClock, find_rehearsal
 from ebbtide.storage.network import check_answers
 from ebbtide.targets.kinds import kind_of
@@ -221,7 +220,7 @@ class State:
             return int(plan)
         folder = Path(plan)
         if folder.is_dir():
-            from ebbtide.engine.layout import RunFolder
+            from ebbtide.engine.run_folder import RunFolder
 
             manifest = RunFolder(folder).read_manifest()
             if folder.absolute().parent != (self.root / "runs").absolute():

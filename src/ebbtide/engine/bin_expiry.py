@@ -21,12 +21,12 @@ from ebbtide.engine.apply import Applied
 from ebbtide.engine.bin import RecycleBin
 from ebbtide.engine.cluster_check import Reach
 from ebbtide.engine.collector import Collected, Collector, Identity, Policy, Run
-from ebbtide.engine.layers import Layers
-from ebbtide.engine.layout import OnStep
 from ebbtide.engine.restore import Restorer, check_not_restored_since
+from ebbtide.engine.run_folder import OnStep
 from ebbtide.engine.spark.progress import watch
 from ebbtide.engine.tables.contracts import VERDICTS
 from ebbtide.engine.tables.digest import address_hash
+from ebbtide.engine.verdicts import Layers
 
 
 @dataclass(frozen=True)

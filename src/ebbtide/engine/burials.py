@@ -9,9 +9,9 @@ from pathlib import Path
 
 from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import MetadataError
-from ebbtide.engine.layout import RunFolder, run_folder
 from ebbtide.engine.removed_items import BACK, GONE
 from ebbtide.engine.removed_table import RemovedTable
+from ebbtide.engine.run_folder import RunFolder, run_folder
 from ebbtide.engine.tables.row_counts import adopt_counts
 from ebbtide.state.runs import Ledger
 

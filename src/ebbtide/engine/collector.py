@@ -22,11 +22,11 @@ from ebbtide.core.instant import Clock
 from ebbtide.core.manifest import Manifest
 from ebbtide.engine.actor import Actor, Attempt
 from ebbtide.engine.cluster_check import Reach
-from ebbtide.engine.layers import Layers
-from ebbtide.engine.layout import OnStep, RunFolder, no_step
-from ebbtide.engine.shares import Part
+from ebbtide.engine.run_folder import OnStep, RunFolder, no_step
 from ebbtide.engine.spark.progress import OnProgress, no_progress
+from ebbtide.engine.summary import Part
 from ebbtide.engine.tables.contracts import NEWLY_REFERENCED
+from ebbtide.engine.verdicts import Layers
 from ebbtide.state.runs import Ledger
 
 if TYPE_CHECKING:

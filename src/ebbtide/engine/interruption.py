@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from ebbtide.core.interruption import interruption_behind
 from ebbtide.core.manifest import Manifest
-from ebbtide.engine.layout import run_folder
 from ebbtide.engine.newest_run import outcome_names
+from ebbtide.engine.run_folder import run_folder
 from ebbtide.state.runs import Ledger, RunState
 
 _INTERRUPTED = "interrupted"

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 import structlog
 
 from ebbtide.core.errors import EnvironmentProblem
-from ebbtide.engine.layout import OnStep
+from ebbtide.engine.run_folder import OnStep
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 

@@ -37,8 +37,8 @@ from ebbtide.engine.bin import (
 )
 from ebbtide.engine.cluster_check import Reach, StoreReach
 from ebbtide.engine.collector import Context, Identity, Run
-from ebbtide.engine.layout import run_folder
 from ebbtide.engine.removed_table import RemovedTable
+from ebbtide.engine.run_folder import run_folder
 from ebbtide.storage.store import DeleteRequest, MoveRequest, Store, StoreSpec, open_store
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from ebbtide.core.manifest import Manifest
 from ebbtide.engine.actor import Actor, Attempt
 from ebbtide.engine.cluster_check import Reach
 from ebbtide.engine.collector import Collected, Collector, Identity, Policy, Run
-from ebbtide.engine.layers import Layers
 from ebbtide.engine.object_bin import ObjectBin
 from ebbtide.engine.recycle import store_actor
 from ebbtide.engine.restore import Restorer, check_not_restored_since
 from ebbtide.engine.tables.contracts import VERDICTS
+from ebbtide.engine.verdicts import Layers
 from ebbtide.storage.store import open_store
 
 _LISTED = "key string, size bigint, last_modified timestamp, etag string"

@@ -27,22 +27,19 @@ from ebbtide.core.manifest import RECYCLE, Manifest, Recycling
 from ebbtide.engine import log
 from ebbtide.engine.cluster_check import check_cluster
 from ebbtide.engine.collector import Collected, Collector, Context, Identity, Policy, Run
-from ebbtide.engine.deciding import decisions_at
-from ebbtide.engine.durability import make_durable, write_durably
 from ebbtide.engine.interruption import abandon_leftovers, abandoned_if_interrupted
-from ebbtide.engine.layers import TOUCHED, UNTOUCHED
-from ebbtide.engine.layout import OnStep, RunFolder, no_step, run_folder
 from ebbtide.engine.newest_run import begin_run, check_newest_run
-from ebbtide.engine.plan_table import DIGESTED
 from ebbtide.engine.removed_items import RemovedItems
 from ebbtide.engine.removed_table import RemovedTable
-from ebbtide.engine.shares import count_shares, last_succeeded
+from ebbtide.engine.run_folder import OnStep, RunFolder, make_durable, no_step, run_folder, write_durably
+from ebbtide.engine.run_tables import DIGESTED
 from ebbtide.engine.spark.failures import own_errors
 from ebbtide.engine.spark.progress import OnProgress, no_progress, watch
-from ebbtide.engine.summary import count_verdicts, summarize
+from ebbtide.engine.summary import count_shares, count_verdicts, last_succeeded, summarize
 from ebbtide.engine.tables.contracts import PLAN
 from ebbtide.engine.tables.digest import EMPTY, table_digest
 from ebbtide.engine.tables.row_counts import counted_rows, record_counts
+from ebbtide.engine.verdicts import TOUCHED, UNTOUCHED, decisions_at
 from ebbtide.state.locks import target_lock
 from ebbtide.state.runs import RunState
 

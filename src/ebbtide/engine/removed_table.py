@@ -35,10 +35,18 @@ import pyarrow.dataset as ds
 
 from ebbtide.core.decision import DELETED_REPOSITORY, EMPTY_BIN, Outcome
 from ebbtide.core.errors import EbbtideError, MetadataError, SafetyStop
-from ebbtide.engine.durability import write_durably
-from ebbtide.engine.layout import OnStep, no_step, run_folder
-from ebbtide.engine.removed_items import RemovedItems, Segment, gone_after, went_since
-from ebbtide.engine.removed_segments import SCHEMA, find_rows, merged, sorted_tables, write_segment
+from ebbtide.engine.removed_items import (
+    SCHEMA,
+    RemovedItems,
+    Segment,
+    find_rows,
+    gone_after,
+    merged,
+    sorted_tables,
+    went_since,
+    write_segment,
+)
+from ebbtide.engine.run_folder import OnStep, no_step, run_folder, write_durably
 from ebbtide.engine.tables.digest import hash_addresses
 from ebbtide.engine.tables.row_counts import CHECKED, adopt_counts, counted_files
 from ebbtide.state.runs import FinishedAttempt, Ledger

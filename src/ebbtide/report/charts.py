@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ebbtide.core.decision import Outcome
+from ebbtide.core.display import Words
 from ebbtide.core.format import count, human_bytes, percent
 from ebbtide.core.manifest import Summary, Tally
-from ebbtide.core.words import Words
 from ebbtide.report.results import Headline, Results, done_of, tally_of
 from ebbtide.report.samples import Name, name
 

@@ -13,9 +13,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ebbtide import __version__
+from ebbtide.core.display import Words
 from ebbtide.core.format import count, moment, numbers, plural, printable
 from ebbtide.core.manifest import Manifest, Tally
-from ebbtide.core.words import Words
 from ebbtide.report.charts import due_charts, figures, held_chart, tide
 from ebbtide.report.results import headline, next_steps, results
 from ebbtide.report.samples import Name, Row, decision_row, example_path, name, trouble_row

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ebbtide.core.decision import DELETED_REPOSITORY, Outcome
+from ebbtide.core.display import Words
 from ebbtide.core.format import count, human_bytes, plural, printable
 from ebbtide.core.manifest import Manifest, Summary, Tally
-from ebbtide.core.words import Words
 from ebbtide.state.runs import RunState
 from ebbtide.targets.kinds import words_of
 

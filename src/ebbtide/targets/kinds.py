@@ -7,9 +7,9 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
+from ebbtide.core.display import OBJECTS, OBJECTS_WITH_BIN, Words
 from ebbtide.core.errors import BadInput, EnvironmentProblem
 from ebbtide.core.manifest import Manifest
-from ebbtide.core.words import OBJECTS, OBJECTS_WITH_BIN, Words
 from ebbtide.targets.target import Option, Options, TargetKind, Workspace
 
 GROUP = "ebbtide.targets"

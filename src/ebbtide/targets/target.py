@@ -15,10 +15,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from ebbtide.core.display import Explanation, Table
+from ebbtide.core.display import OBJECTS, OBJECTS_WITH_BIN, Explanation, Table, Words
 from ebbtide.core.errors import BadInput
 from ebbtide.core.manifest import Manifest
-from ebbtide.core.words import OBJECTS, OBJECTS_WITH_BIN, Words
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,9 +19,9 @@ from tests.toy_target.installation import installed
 from ebbtide.core.decision import Decision, Outcome
 from ebbtide.core.errors import MetadataError, StalePlan
 from ebbtide.core.instant import format_instant
-from ebbtide.engine.layout import run_folder
-from ebbtide.engine.reading import outcome_tallies
 from ebbtide.engine.restore import restore
+from ebbtide.engine.run_folder import run_folder
+from ebbtide.engine.run_tables import outcome_tallies
 from ebbtide.engine.tables.row_counts import RECORD, adopt_counts
 from ebbtide.state.runs import RunState
 from ebbtide.targets.target import bin_of

@@ -28,9 +28,9 @@ from ebbtide.core.instant import format_instant, system_clock
 from ebbtide.core.manifest import Manifest
 from ebbtide.engine.apply import Applied, ApplyOptions, apply
 from ebbtide.engine.bin_expiry import ExpiredItems
-from ebbtide.engine.layout import OnStep, no_step, run_folder
 from ebbtide.engine.plan import PlanOptions, plan
-from ebbtide.engine.reading import Row, stream_decisions
+from ebbtide.engine.run_folder import OnStep, no_step, run_folder
+from ebbtide.engine.run_tables import Row, stream_decisions
 from ebbtide.targets.lake.kind import shared_catalog
 from ebbtide.targets.oci.client.image_layout import ImageLayout
 from ebbtide.targets.oci.client.registry import RegistrySpec

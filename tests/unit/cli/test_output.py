@@ -13,7 +13,7 @@ from ebbtide.cli.main import run
 from ebbtide.cli.state import State
 from ebbtide.core.format import count, human_bytes, numbers, plural
 from ebbtide.core.instant import NEVER, format_second
-from ebbtide.engine.row_order import in_order
+from ebbtide.engine.run_tables import in_order
 from ebbtide.state.runs import Ledger
 from ebbtide.targets.lake.kind import shared_catalog
 

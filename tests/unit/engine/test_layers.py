@@ -10,9 +10,9 @@ import pytest
 
 from ebbtide.core.errors import MetadataError
 from ebbtide.engine.burials import read_buried
-from ebbtide.engine.layers import Layers
-from ebbtide.engine.layout import run_folder
+from ebbtide.engine.run_folder import run_folder
 from ebbtide.engine.tables.row_counts import counted_rows, record_counts
+from ebbtide.engine.verdicts import Layers
 
 
 def make_layer(folder, *kinds):

@@ -11,12 +11,11 @@ from tests.services.outcomes import FIRST, Desk, Happened, Killed, make_desk
 
 from ebbtide.core.decision import EMPTY_BIN, Outcome
 from ebbtide.core.errors import MetadataError
-from ebbtide.engine import removed_segments
+from ebbtide.engine import removed_items as removed_segments
 from ebbtide.engine.burials import Buried, RestoredItem, find_burial
-from ebbtide.engine.layout import run_folder
-from ebbtide.engine.removed_items import RemovedItems, removed_in
-from ebbtide.engine.removed_segments import FILE, ROWS_PER_GROUP
+from ebbtide.engine.removed_items import FILE, ROWS_PER_GROUP, RemovedItems, removed_in
 from ebbtide.engine.removed_table import RemovedTable
+from ebbtide.engine.run_folder import run_folder
 from ebbtide.engine.tables.digest import hash_addresses
 
 DAY = timedelta(days=1)

@@ -14,7 +14,7 @@ from tests.services.outcomes import FIRST, Desk, Happened, make_desk
 
 from ebbtide.core.decision import Outcome
 from ebbtide.core.manifest import Manifest, Summary, Tally
-from ebbtide.engine.layout import no_step
+from ebbtide.engine.run_folder import no_step
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.context import LakeContext
 from ebbtide.targets.lake.removed_objects import ObjectState, with_states

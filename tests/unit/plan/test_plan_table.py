@@ -10,7 +10,7 @@ import pytest
 from tests.unit.plan.test_manifest import MANIFEST
 
 from ebbtide.core.manifest import Tally, _seal, manifest_from_json
-from ebbtide.engine.plan_table import typed_row
+from ebbtide.engine.run_tables import typed_row
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

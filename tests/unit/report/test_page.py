@@ -22,8 +22,8 @@ from tests.unit.report.sample_run import (
     succeeded_run,
 )
 
+from ebbtide.core.display import Words
 from ebbtide.core.manifest import Summary, Tally
-from ebbtide.core.words import Words
 from ebbtide.report.charts import due_charts
 from ebbtide.report.page import ReportData, render
 from ebbtide.state.runs import RunState

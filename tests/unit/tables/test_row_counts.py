@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ebbtide.core.errors import MetadataError
-from ebbtide.engine.layout import run_folder
+from ebbtide.engine.run_folder import run_folder
 from ebbtide.engine.tables import counted
 from ebbtide.engine.tables.contracts import AFFECTED, NEWLY_REFERENCED
 from ebbtide.engine.tables.files import read_rows, write_rows

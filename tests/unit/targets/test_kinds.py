@@ -9,8 +9,8 @@ import pytest
 from tests.unit.plan.test_manifest import MANIFEST
 
 from ebbtide.cli.main import run
+from ebbtide.core.display import OBJECTS, OBJECTS_WITH_BIN
 from ebbtide.core.errors import BadInput, EnvironmentProblem
-from ebbtide.core.words import OBJECTS, OBJECTS_WITH_BIN
 from ebbtide.targets import kinds
 
 

@@ -12,7 +12,7 @@ import pytest
 from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import MetadataError
 from ebbtide.core.manifest import Tally
-from ebbtide.engine.layout import RunFolder
+from ebbtide.engine.run_folder import RunFolder
 from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.lake.catalog.partitions import PARTITION_LIFE, Partitions
 from ebbtide.targets.lake.repository import CatalogLayout

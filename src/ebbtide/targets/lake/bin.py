@@ -16,8 +16,8 @@ from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import EbbtideError, NotFound
 from ebbtide.engine.bin import BinItem, RestoreChoice, Returned, Wanted
 from ebbtide.engine.collector import Identity
-from ebbtide.engine.layout import run_folder
 from ebbtide.engine.object_bin import ObjectBin, StoreBin, to_addresses
+from ebbtide.engine.run_folder import run_folder
 from ebbtide.engine.tables.row_counts import counted_files
 from ebbtide.storage.store import DeleteResult, Store
 from ebbtide.targets.lake.catalog.catalog import Catalog

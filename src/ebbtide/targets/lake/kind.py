@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ebbtide.core.decision import EMPTY_BIN
+from ebbtide.core.display import OBJECTS, OBJECTS_WITH_BIN, Words
 from ebbtide.core.errors import BadInput
 from ebbtide.core.format import count, plural
 from ebbtide.core.manifest import Manifest
-from ebbtide.core.words import OBJECTS, OBJECTS_WITH_BIN, Words
 from ebbtide.targets.target import Option, PolicySuite, Simulation, TargetKind, Workspace
 
 if TYPE_CHECKING:

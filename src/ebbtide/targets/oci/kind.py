@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ebbtide.core.decision import Outcome
+from ebbtide.core.display import SET_ASIDE, Words
 from ebbtide.core.errors import BadInput
 from ebbtide.core.format import count, human_bytes, plural
 from ebbtide.core.manifest import Manifest
-from ebbtide.core.words import SET_ASIDE, Words
 from ebbtide.targets.target import BinReference, Option, PolicySuite, Simulation, TargetKind, Workspace
 
 REGISTRY_WORDS = Words(

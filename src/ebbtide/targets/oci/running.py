@@ -23,10 +23,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ebbtide.core.documents import nearest, unique_pairs
+from ebbtide.core.documents import moment_field, nearest, unique_pairs
 from ebbtide.core.errors import PolicyError, SafetyStop, WorldError
 from ebbtide.core.instant import Clock, format_instant, system_clock
-from ebbtide.core.lines import moment_field
 from ebbtide.targets.oci.client.names import is_tag
 from ebbtide.targets.oci.model import RunningImages, RunningReference
 

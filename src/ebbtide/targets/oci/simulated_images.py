@@ -14,10 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ebbtide.core.documents import nearest
+from ebbtide.core.documents import flag_field, json_lines, moment_field, nearest, size_field
 from ebbtide.core.errors import WorldError
 from ebbtide.core.instant import NEVER, format_instant
-from ebbtide.core.lines import flag_field, json_lines, moment_field, size_field
 from ebbtide.targets.oci.client.names import is_tag
 from ebbtide.targets.oci.model import Image, ImageVerdict, Quarantine, QuarantineState, Tag
 from ebbtide.targets.oci.policies.policy import Assigned

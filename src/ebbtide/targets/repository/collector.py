@@ -37,10 +37,10 @@ from ebbtide.engine.actor import Actor, Attempt, store_deleter
 from ebbtide.engine.apply import Applied
 from ebbtide.engine.cluster_check import Reach, StoreReach
 from ebbtide.engine.collector import Collected, Collector, Context, Identity, Policy, Run
-from ebbtide.engine.layout import OnStep, RunFolder, run_folder
-from ebbtide.engine.plan_table import read_plan
 from ebbtide.engine.recycle import Recycler
 from ebbtide.engine.restore import check_not_restored_since, restored_since
+from ebbtide.engine.run_folder import OnStep, RunFolder, run_folder
+from ebbtide.engine.run_tables import read_plan
 from ebbtide.engine.spark.failures import own_errors
 from ebbtide.engine.tables.contracts import NEWLY_REFERENCED, RANGES
 from ebbtide.targets.repository.lifecycle import policy_table, references

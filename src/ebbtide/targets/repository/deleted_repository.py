@@ -31,11 +31,11 @@ from ebbtide.engine.actor import Actor, Attempt, store_deleter
 from ebbtide.engine.apply import Applied
 from ebbtide.engine.cluster_check import Reach, StoreReach
 from ebbtide.engine.collector import Collected, Collector, Context, Identity, Policy, Remarks, Run
-from ebbtide.engine.layers import Layers
-from ebbtide.engine.layout import OnStep
+from ebbtide.engine.run_folder import OnStep
 from ebbtide.engine.spark.progress import watch
 from ebbtide.engine.tables.contracts import INVENTORY, VERDICTS, labels
 from ebbtide.engine.tables.digest import address_hash
+from ebbtide.engine.verdicts import Layers
 from ebbtide.storage.namespace import MARKER
 from ebbtide.targets.repository.inventory import are_addresses, inventory
 from ebbtide.targets.repository.memory import forget_memory

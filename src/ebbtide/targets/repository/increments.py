@@ -28,8 +28,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from ebbtide.core.errors import MetadataError
-from ebbtide.engine.layers import laid_over
 from ebbtide.engine.spark.failures import own_errors
+from ebbtide.engine.verdicts import laid_over
 from ebbtide.targets.repository.affected import affected_table, finish_folder, make_folder, write_affected
 from ebbtide.targets.repository.lifecycle import reference_verdicts, references
 from ebbtide.targets.repository.model import RangeInfo

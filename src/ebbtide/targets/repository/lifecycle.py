@@ -26,8 +26,8 @@ from pyspark.sql import functions as f
 
 from ebbtide.core.decision import CollectorName, HoldReason
 from ebbtide.core.instant import NEVER, to_micros
-from ebbtide.engine.layers import GONE, TOUCHED, UNTOUCHED
 from ebbtide.engine.tables.contracts import REFERENCES, labels
+from ebbtide.engine.verdicts import GONE, TOUCHED, UNTOUCHED
 from ebbtide.targets.repository.affected import is_affected
 from ebbtide.targets.repository.model import Commit, RangeInfo
 from ebbtide.targets.repository.policy import PolicyRun, ReferrerKind

@@ -26,12 +26,12 @@ from pyspark.sql import functions as f
 
 from ebbtide.core.decision import CollectorName
 from ebbtide.engine.collector import Collected, Context
-from ebbtide.engine.layers import TOUCHED, Layers
-from ebbtide.engine.layout import OnStep, RunFolder, no_step
 from ebbtide.engine.removed_table import RemovedTable
+from ebbtide.engine.run_folder import OnStep, RunFolder, no_step
 from ebbtide.engine.sealed import remove_unused
 from ebbtide.engine.spark.progress import OnProgress, no_progress
 from ebbtide.engine.tables.contracts import LABELS, VERDICTS, Contract
+from ebbtide.engine.verdicts import TOUCHED, Layers
 from ebbtide.targets.repository.increments import RangeChanges, compare_ranges, updated_verdicts
 from ebbtide.targets.repository.lifecycle import reference_verdicts
 from ebbtide.targets.repository.live_objects import Scope, reaped_hashes, referenced

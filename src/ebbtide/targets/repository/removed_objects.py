@@ -9,8 +9,8 @@ from pathlib import Path
 from ebbtide.core.bin_label import Label
 from ebbtide.core.errors import MetadataError, NotFound
 from ebbtide.engine.burials import Buried, RestoredItem, find_burial
-from ebbtide.engine.layout import run_folder
 from ebbtide.engine.object_bin import StoreBin
+from ebbtide.engine.run_folder import run_folder
 from ebbtide.state.runs import Ledger
 from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.repository.model import RemovedObject

@@ -23,12 +23,11 @@ from pyspark.sql import functions as f
 
 from ebbtide.core.decision import CollectorName, Decision
 from ebbtide.core.instant import format_instant, to_micros
-from ebbtide.engine.deciding import decisions_at
-from ebbtide.engine.layers import TOUCHED
 from ebbtide.engine.removed_items import held_by_restore, hold_back
 from ebbtide.engine.tables.antijoin import without
 from ebbtide.engine.tables.contracts import UPLOADS
 from ebbtide.engine.tables.digest import address_hash
+from ebbtide.engine.verdicts import TOUCHED, decisions_at
 from ebbtide.storage.address import canonical, is_inside
 from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.repository.increments import compare_ranges, updated_verdicts

@@ -44,7 +44,7 @@ from ebbtide.core.decision import CollectorName, HoldReason, Outcome
 from ebbtide.core.errors import MetadataError, NotFound
 from ebbtide.core.instant import NEVER, to_micros
 from ebbtide.core.manifest import Manifest, Tally
-from ebbtide.engine.layout import RunFolder
+from ebbtide.engine.run_folder import RunFolder
 from ebbtide.engine.spark.progress import OnProgress, no_progress, watch
 from ebbtide.engine.tables.antijoin import without
 from ebbtide.engine.tables.contracts import LISTED, REFERENCED, UPLOADS, labels

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ebbtide.core.decision import EMPTY_BIN, Outcome
+from ebbtide.core.display import OBJECTS, SET_ASIDE, Words
 from ebbtide.core.errors import BadInput
 from ebbtide.core.format import plural
 from ebbtide.core.manifest import Manifest
-from ebbtide.core.words import OBJECTS, SET_ASIDE, Words
 from ebbtide.targets.kinds import owned_namespaces
 from ebbtide.targets.s3.model import Action, bucket_url
 from ebbtide.targets.target import Option, PolicySuite, Simulation, TargetKind, Workspace

@@ -18,13 +18,13 @@ from pyspark.sql import functions as f
 from ebbtide.core.decision import HoldReason
 from ebbtide.core.instant import NEVER, to_micros
 from ebbtide.engine.collector import Collected
-from ebbtide.engine.layers import TOUCHED, UNTOUCHED, Layers
-from ebbtide.engine.layout import OnStep, RunFolder, no_step
 from ebbtide.engine.removed_items import RemovedItems
-from ebbtide.engine.shares import Part
+from ebbtide.engine.run_folder import OnStep, RunFolder, no_step
 from ebbtide.engine.spark.progress import OnProgress, no_progress, watch
+from ebbtide.engine.summary import Part
 from ebbtide.engine.tables.contracts import VERDICTS, condition
 from ebbtide.engine.tables.digest import address_hash
+from ebbtide.engine.verdicts import TOUCHED, UNTOUCHED, Layers
 from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.bin import with_restored
 from ebbtide.targets.s3.bin_place import BIN_ROOT

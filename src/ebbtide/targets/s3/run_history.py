@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.dataset as ds
 
 from ebbtide.core.decision import Outcome
-from ebbtide.engine.layout import run_folder
 from ebbtide.engine.removed_table import RemovedTable
+from ebbtide.engine.run_folder import run_folder
 from ebbtide.engine.tables.row_counts import counted_files
 from ebbtide.targets.s3.context import planned_rules
 from ebbtide.targets.s3.model import NULL, Action, Versioning

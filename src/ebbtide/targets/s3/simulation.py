@@ -13,10 +13,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ebbtide.core.documents import nearest
+from ebbtide.core.documents import flag_field, json_lines, moment_field, nearest, size_field, text_field
 from ebbtide.core.errors import WorldError
 from ebbtide.core.instant import format_instant, from_micros
-from ebbtide.core.lines import flag_field, json_lines, moment_field, size_field, text_field
 from ebbtide.targets.s3.evaluation.key_intervals import BucketSetting
 from ebbtide.targets.s3.evaluation.verdicts import evaluate
 from ebbtide.targets.s3.model import NULL, Action, Hold, Upload, Verdict, Version

@@ -22,8 +22,8 @@ from ebbtide.engine.actor import Actor, Attempt
 from ebbtide.engine.apply import Applied
 from ebbtide.engine.cluster_check import Reach
 from ebbtide.engine.collector import Collected, Collector, Identity, Policy, Run
-from ebbtide.engine.layout import OnStep, RunFolder, run_folder
-from ebbtide.engine.plan_table import read_plan
+from ebbtide.engine.run_folder import OnStep, RunFolder, run_folder
+from ebbtide.engine.run_tables import read_plan
 from ebbtide.engine.spark.progress import OnProgress, no_progress
 from ebbtide.engine.tables.contracts import NEWLY_REFERENCED
 from ebbtide.engine.tables.digest import address_hash

@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from ebbtide.engine.collector import Collected
-from ebbtide.engine.layers import Layers
-from ebbtide.engine.layout import OnStep, RunFolder, no_step
+from ebbtide.engine.run_folder import OnStep, RunFolder, no_step
 from ebbtide.engine.spark.progress import OnProgress, no_progress, watch
 from ebbtide.engine.tables.contracts import VERDICTS
+from ebbtide.engine.verdicts import Layers
 from ebbtide.targets.oci.client.registry import Capabilities
 from ebbtide.targets.oci.inventory.scan import CompletedScan
 from ebbtide.targets.oci.model import GOES

@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from ebbtide.core.instant import Clock, system_clock
-from ebbtide.engine.layout import RunFolder
+from ebbtide.engine.run_folder import RunFolder
 from ebbtide.engine.spark.progress import OnProgress, no_progress
 from ebbtide.engine.tables.contracts import Contract
 from ebbtide.engine.tables.files import write_rows

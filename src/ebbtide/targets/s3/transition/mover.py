@@ -25,7 +25,7 @@ from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import EbbtideError
 from ebbtide.core.instant import format_instant, from_micros, system_clock, to_micros
 from ebbtide.engine.actor import Attempt
-from ebbtide.engine.layout import OnStep, no_step
+from ebbtide.engine.run_folder import OnStep, no_step
 from ebbtide.storage.s3_copy import CopyProof, Sizes, simple
 from ebbtide.storage.s3_objects import NULL, S3Object, open_objects
 from ebbtide.storage.store import DeleteResult, StoreSpec, key_problem

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from ebbtide.core.decision import Outcome
-from ebbtide.engine.layout import OnStep
+from ebbtide.engine.run_folder import OnStep
 from ebbtide.storage.s3_copy import PartWriter, Sizes, copied_parts, copy_source, redirection
 from ebbtide.storage.s3_objects import NULL, About, Refusal, S3Object, S3Objects
 from ebbtide.storage.store import DeleteResult

@@ -1,21 +1,24 @@
 """
-Verdicts in layers: what an earlier run wrote and is still true is linked, not written again.
+Verdicts: how they are stored in layers, and what they decide at a moment.
 
-A collector's verdicts name the deadline of each item and what holds it; nothing in them depends on the time.
-They lie on disk as a base, and as rows that take the place of some of the base's. A run keeps links to both,
-so that its cost follows what changed, and its decisions are those verdicts as seen at its time.
+Nothing in a verdict depends on the time: it names the deadline of an item and what holds it. Verdicts lie on
+disk as a base, and as rows that replace some of the base's. A run keeps links to both, so that its cost
+follows what changed. An item whose deadline has come is due, every other one is held.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from ebbtide.core.decision import Decision
 from ebbtide.core.errors import MetadataError
+from ebbtide.core.instant import NEVER, to_micros
 from ebbtide.engine.spark.session import FEW
 from ebbtide.engine.tables.contracts import VERDICTS
 from ebbtide.engine.tables.row_counts import link_table
@@ -70,3 +73,23 @@ def laid_over(
     # A few are sent to where the many are; shuffling those would take longer than all else.
     hashes = changed.select(*keys).hint("broadcast" if count <= FEW else "shuffle_hash")
     return earlier.join(hashes, list(keys), "left_anti").unionByName(rows)
+
+
+def decisions_at(verdicts: DataFrame, now: datetime | Column) -> DataFrame:
+    """Add the decision to each verdict; an item that is due has no hold."""
+    due = is_due(now)
+    return verdicts.withColumns(
+        {
+            "decision": f.when(due, str(Decision.DUE)).otherwise(str(Decision.HELD)),
+            "hold": f.when(~due, f.col("hold")),
+            "holder": f.when(~due, f.col("holder")),
+        }
+    )
+
+
+def is_due(now: datetime | Column) -> Column:
+    """Return whether the deadline of a verdict has come."""
+    moment = now if isinstance(now, Column) else f.lit(to_micros(now))
+    ends = f.unix_micros("deadline")
+    # What never ends is not due at the end of time either.
+    return (ends <= moment) & (ends < to_micros(NEVER))
