@@ -40,11 +40,12 @@ from ebbtide.engine.actor import DeleteOptions, act_on_rows
 from ebbtide.engine.burials import outcome_folders
 from ebbtide.engine.cluster_check import check_cluster
 from ebbtide.engine.collector import Collector, Context
+from ebbtide.engine.durability import make_durable
 from ebbtide.engine.fencing import unfenced_afterwards
 from ebbtide.engine.interruption import failed_if_interrupted
 from ebbtide.engine.newest_run import check_applicable
 from ebbtide.engine.removed_table import fold_if_possible
-from ebbtide.engine.run_folder import OnStep, RunFolder, make_durable, no_step, run_folder
+from ebbtide.engine.run_folder import OnStep, RunFolder, no_step, run_folder
 from ebbtide.engine.run_tables import digested_table, read_plan
 from ebbtide.engine.spark.failures import own_errors
 from ebbtide.engine.spark.progress import OnProgress, no_progress, watch

@@ -29,8 +29,9 @@ from pathlib import Path
 
 from ebbtide.core.errors import BadInput, MetadataError, SafetyStop, StalePlan
 from ebbtide.core.manifest import Manifest
+from ebbtide.engine.durability import write_durably
 from ebbtide.engine.removed_table import RemovedTable
-from ebbtide.engine.run_folder import run_folder, write_durably
+from ebbtide.engine.run_folder import run_folder
 from ebbtide.state.runs import Ledger, RunMark
 
 FILE = "newest-run.json"

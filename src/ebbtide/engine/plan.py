@@ -27,11 +27,12 @@ from ebbtide.core.manifest import RECYCLE, Manifest, Recycling
 from ebbtide.engine import log
 from ebbtide.engine.cluster_check import check_cluster
 from ebbtide.engine.collector import Collected, Collector, Context, Identity, Policy, Run
+from ebbtide.engine.durability import make_durable, write_durably
 from ebbtide.engine.interruption import abandon_leftovers, abandoned_if_interrupted
 from ebbtide.engine.newest_run import begin_run, check_newest_run
 from ebbtide.engine.removed_items import RemovedItems
 from ebbtide.engine.removed_table import RemovedTable
-from ebbtide.engine.run_folder import OnStep, RunFolder, make_durable, no_step, run_folder, write_durably
+from ebbtide.engine.run_folder import OnStep, RunFolder, no_step, run_folder
 from ebbtide.engine.run_tables import DIGESTED
 from ebbtide.engine.spark.failures import own_errors
 from ebbtide.engine.spark.progress import OnProgress, no_progress, watch

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ebbtide.core.errors import AlreadyExists, BadInput, MetadataError, NotFound
 from ebbtide.core.instant import Clock, format_instant, parse_instant
-from ebbtide.engine.run_folder import write_durably
+from ebbtide.engine.durability import write_durably
 
 FORMAT = 1
 MOST_AHEAD = timedelta(days=36_525)

@@ -28,7 +28,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from ebbtide.core.decision import HoldReason, Outcome
 from ebbtide.core.errors import MetadataError
 from ebbtide.core.instant import from_micros
-from ebbtide.engine.run_folder import make_durable
+from ebbtide.engine.durability import make_durable
 from ebbtide.engine.spark.session import FEW
 from ebbtide.engine.tables.contracts import REMOVED_ITEMS
 from ebbtide.engine.tables.row_counts import CHECKED, check_counts, counted_rows, link_table, record_counts

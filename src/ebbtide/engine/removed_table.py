@@ -35,6 +35,7 @@ import pyarrow.dataset as ds
 
 from ebbtide.core.decision import DELETED_REPOSITORY, EMPTY_BIN, Outcome
 from ebbtide.core.errors import EbbtideError, MetadataError, SafetyStop
+from ebbtide.engine.durability import write_durably
 from ebbtide.engine.removed_items import (
     SCHEMA,
     RemovedItems,
@@ -46,7 +47,7 @@ from ebbtide.engine.removed_items import (
     went_since,
     write_segment,
 )
-from ebbtide.engine.run_folder import OnStep, no_step, run_folder, write_durably
+from ebbtide.engine.run_folder import OnStep, no_step, run_folder
 from ebbtide.engine.tables.digest import hash_addresses
 from ebbtide.engine.tables.row_counts import CHECKED, adopt_counts, counted_files
 from ebbtide.state.runs import FinishedAttempt, Ledger

@@ -26,9 +26,10 @@ from ebbtide.core.instant import Clock, days_after
 from ebbtide.core.manifest import Manifest, Tally
 from ebbtide.engine import log
 from ebbtide.engine.bin import BinItem, RecycleBin, RestoreChoice, Returned
+from ebbtide.engine.durability import make_durable
 from ebbtide.engine.newest_run import begin_run, check_newest_run
 from ebbtide.engine.removed_table import fold_if_possible
-from ebbtide.engine.run_folder import OnStep, RunFolder, make_durable, no_step, run_folder
+from ebbtide.engine.run_folder import OnStep, RunFolder, no_step, run_folder
 from ebbtide.engine.tables.digest import hash_addresses
 from ebbtide.engine.tables.row_counts import record_counts
 from ebbtide.state.locks import target_lock

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.core.errors import EbbtideError, MetadataError
 from ebbtide.core.instant import from_micros, to_micros
-from ebbtide.engine.run_folder import make_durable, write_durably
+from ebbtide.engine.durability import make_durable, write_durably
 from ebbtide.engine.spark.failures import own_errors
 from ebbtide.engine.tables.contracts import Contract
 from ebbtide.engine.tables.files import Row, read_rows, write_rows
