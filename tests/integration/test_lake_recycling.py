@@ -162,7 +162,7 @@ def test_single_items_come_back_and_plans_from_before_are_stale(lake):
         lake.apply(second)
     incremental, full = lake.plan(), lake.plan(full=True)
     recycle(lake, None)
-    with pytest.raises(StalePlan, match="sets aside"):
+    with pytest.raises(StalePlan, match="keeps deleted objects in its bin was changed"):
         lake.apply(full)
     recycle(lake)
     lake.apply(full)
