@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.services.ebb import Ebb, ebb
-from tests.services.old_state import old_state
+from tests.services.old_state import FORMAT_2, old_state
 
 __all__ = ["ebb"]
 
@@ -76,3 +76,46 @@ def test_an_old_registry_needs_no_adoption_and_keeps_its_marks(old, monkeypatch)
     old("image", "recycle", "restore", f"{IMAGES}//app:old", now="2026-03-21T00:00:00Z")
 
     assert listed["keep"]["can_delete_prior"] is False
+
+
+@pytest.fixture
+def untyped(ebb: Ebb, monkeypatch: pytest.MonkeyPatch) -> Ebb:
+    """Run commands in the folder of a state root whose plans have format 2."""
+    with old_state(FORMAT_2) as folder:
+        monkeypatch.chdir(folder)
+        ebb.folder = folder
+        yield ebb
+
+
+BEGUN = "2026-02-10T01:00:00Z"
+APPLY = ("--yes", "--override-breaker")
+
+
+def test_rows_of_format_2_are_shown_as_typed_verdicts(untyped):
+    """A plan of format 2 has an action, a condition and labels, and the names that scripts read."""
+    lake = untyped.lines("plan", "show", "2", "--all")
+    (image,) = untyped.lines("plan", "show", "3", "--all")
+
+    assert {("delete", None, "lifecycle")} == {(r["action"], r["condition"], r["collector"]) for r in lake}
+    assert [{"branch": "on branch main"}] * 6 == [row["labels"] for row in lake]
+    assert ("recycle", "older", "registry") == (image["action"], image["version"], image["collector"])
+    assert ["old", "older"] == image["condition"]["siblings"]
+    assert "old older" == image["task"]["goal"]
+
+
+def test_a_plan_of_format_2_that_was_begun_is_applied_to_its_end(untyped):
+    """A run that was killed goes on after its finished batch, and then nothing is due."""
+    done = untyped.json("apply", "2", *APPLY, now=BEGUN)
+    incremental = untyped.json("plan", "lake:sales", now=BEGUN)
+    full = untyped.json("plan", "lake:sales", "--full", now=BEGUN)
+
+    assert {"deleted": 6} == {name: tally["objects"] for name, tally in done["outcomes"].items()}
+    assert (0, full["digest"]) == (incremental["summary"]["due"]["objects"], incremental["digest"])
+
+
+def test_a_plan_of_format_2_that_was_not_begun_has_to_be_made_again(untyped):
+    """Its digest does not cover all that actors read, so it is refused before anything is removed."""
+    refused = untyped("apply", "3", *APPLY, code=3, now="2027-06-20T00:00:00Z")[1]
+
+    assert "made by an earlier version" in refused
+    assert "plan again" in refused

@@ -1,4 +1,4 @@
-"""The state root, lake and image layout that Ebbtide 0.1 left behind, unpacked where it was made."""
+"""State roots, lakes and image layouts that earlier versions left behind, unpacked where they were made."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-ARCHIVE = Path(__file__).parents[1] / "fixtures" / "state-0.1.tar.gz"
-HOME = Path("/tmp/ebbtide-0.1-fixture")  # noqa: S108 (the databases in the archive name this folder)
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+FORMAT_1 = ("state-0.1.tar.gz", Path("/tmp/ebbtide-0.1-fixture"))  # noqa: S108 (see old_state)
+FORMAT_2 = ("state-format-2.tar.gz", Path("/tmp/ebbtide-format-2-fixture"))  # noqa: S108
 
 
 @contextmanager
-def old_state() -> Iterator[Path]:
-    """Unpack the fixture; only one test at a time can use its folder, because its paths are absolute."""
-    with HOME.with_suffix(".lock").open("w") as lock:
+def old_state(fixture: tuple[str, Path] = FORMAT_1) -> Iterator[Path]:
+    """Unpack a fixture where it was made: its databases name that folder. One test at a time can use it."""
+    name, home = fixture
+    with home.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        shutil.rmtree(HOME, ignore_errors=True)
-        with tarfile.open(ARCHIVE) as archive:
-            archive.extractall(HOME.parent, filter="data")
+        shutil.rmtree(home, ignore_errors=True)
+        with tarfile.open(FIXTURES / name) as archive:
+            archive.extractall(home.parent, filter="data")
         try:
-            yield HOME
+            yield home
         finally:
-            shutil.rmtree(HOME, ignore_errors=True)
+            shutil.rmtree(home, ignore_errors=True)
