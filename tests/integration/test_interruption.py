@@ -12,8 +12,7 @@ from time import sleep
 import pytest
 from tests.services.ebb import ebb
 
-from ebbtide.cli import apply
-from ebbtide.cli import pipeline as planning
+from ebbtide.cli import apply, pipeline
 from ebbtide.cli.failure import Interrupted
 from ebbtide.core.errors import EnvironmentProblem
 from ebbtide.state.runs import Ledger, RunState
@@ -92,7 +91,7 @@ def lake(ebb):
 
 def test_a_terminated_plan_is_recorded_as_abandoned(lake):
     """After SIGTERM a run does not stay `planning`; one line says so, and the exit code is 143."""
-    step = ("planning", "plan", "verdicts linked")
+    step = ("pipeline", "plan", "verdicts linked")
     code, out, error = stop_at(step, ["plan", "lake:sales"], signal.SIGTERM, group=False)
     run = Ledger(f"sqlite:///{lake.folder}/.ebbtide/ledger.db").run(1)
 
@@ -149,7 +148,7 @@ def test_an_apply_whose_jvm_died_of_the_signal_was_interrupted(lake, monkeypatch
 @pytest.mark.spark
 def test_a_plan_whose_jvm_died_of_the_signal_was_interrupted(lake, monkeypatch):
     """If the JVM got the signal too and failed first, the run is recorded as interrupted all the same."""
-    jvm_dies_first(monkeypatch, planning, "plan", "verdicts linked")
+    jvm_dies_first(monkeypatch, pipeline, "plan", "verdicts linked")
     _, error = lake("plan", "lake:sales", code=130)
     run = Ledger(f"sqlite:///{lake.folder}/.ebbtide/ledger.db").run(1)
 
