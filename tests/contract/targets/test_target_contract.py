@@ -12,12 +12,20 @@ from contextlib import ExitStack, contextmanager
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.contract.targets.worlds import BucketWorld, FilesWorld, LakeWorld, LayoutWorld
+from tests.contract.targets.worlds import (
+    BucketWorld,
+    FilesWorld,
+    LakeWorld,
+    LayoutWorld,
+    RegistryWorld,
+    VersionsWorld,
+)
+from tests.services.registry import registry_server
 from tests.services.seaweed import fresh_bucket
 from tests.toy_target.installation import installed
 
 from ebbtide.core.decision import Decision, Outcome
-from ebbtide.core.errors import MetadataError, StalePlan
+from ebbtide.core.errors import Busy, MetadataError, StalePlan
 from ebbtide.core.instant import format_instant
 from ebbtide.engine.restore import restore
 from ebbtide.engine.run_folder import run_folder
@@ -28,7 +36,10 @@ from ebbtide.targets.target import bin_of
 
 pytestmark = pytest.mark.spark
 
-KINDS = ("files", "lake", "bucket", "layout")
+KINDS = ("files", "lake", "bucket", "versions", "layout", "registry")
+BUCKETS = {"bucket": BucketWorld, "versions": VersionsWorld}
+BINS = [kind for kind in KINDS if kind != "versions"]
+"""A restored version is a new version, so the bin of a versioned bucket has tests of its own."""
 MANY = 30
 """More steps than any run has."""
 
@@ -47,9 +58,12 @@ class Worlds:
         """Make a world."""
         self._count += 1
         spark, folder = self._request.getfixturevalue("spark"), self._folder / f"{self._count}-{kind}"
-        if kind == "bucket":
+        if kind in BUCKETS:
             server = self._request.getfixturevalue("s3_server")
-            world = BucketWorld(spark, folder, server, self._ended.enter_context(fresh_bucket(server)))
+            world = BUCKETS[kind](spark, folder, server, self._ended.enter_context(fresh_bucket(server)))
+        elif kind == "registry":
+            registry = self._ended.enter_context(registry_server(self._folder / f"{self._count}-server"))
+            world = RegistryWorld(spark, folder, registry)
         else:
             world = {"files": FilesWorld, "lake": LakeWorld, "layout": LayoutWorld}[kind](spark, folder)
         self._ended.callback(world.close)
@@ -207,6 +221,7 @@ def stored_in_bin(world):
     return len(list(bin_of(world.target).stream(None, pytest.fail)))
 
 
+@pytest.mark.parametrize("kind", BINS)
 def test_what_is_set_aside_comes_back_and_is_not_taken_again_at_once(worlds, kind):
     """A restore brings all of a run back as it was; the bin is empty then, and nothing is due."""
     world = worlds.make(kind)
@@ -220,6 +235,7 @@ def test_what_is_set_aside_comes_back_and_is_not_taken_again_at_once(worlds, kin
     assert 0 == world.plan().summary.due.objects
 
 
+@pytest.mark.parametrize("kind", BINS)
 def test_what_has_been_in_the_bin_for_its_days_goes_for_good(worlds, kind):
     """A plan of the bin finds nothing before the end of the days, then everything; the target stays."""
     world = worlds.make(kind)
@@ -233,6 +249,39 @@ def test_what_has_been_in_the_bin_for_its_days_goes_for_good(worlds, kind):
     assert (0, number) == (early.summary.due.objects, early.summary.held.objects)
     assert number == manifest.summary.due.objects
     assert (0, after) == (stored_in_bin(world), world.contents())
+
+
+@pytest.mark.parametrize("kind", BINS)
+def test_a_restore_that_is_killed_at_each_step_is_finished(worlds, kind):
+    """A restore that is killed at each of its steps brings everything back, as if nothing had happened."""
+    world = worlds.make(kind)
+    manifest, before = set_aside(world)
+    choice = bin_of(world.target).choice_of(manifest, ())
+    _, done = killed_at_each_step(lambda kill: restore(bin_of(world.target), choice, kill))
+
+    assert (0, ()) == (done.left, done.troubles)
+    assert before == world.contents()
+    assert 0 == stored_in_bin(world)
+
+
+def test_what_comes_to_be_needed_while_a_batch_is_removed_is_not_lost(worlds, kind):
+    """A user who comes to need an item of the batch at work is refused, or has it: nothing in use is lost."""
+    world, answers = worlds.make(kind), []
+    manifest = world.plan()
+
+    def need(step):
+        if step == "batch 0 started":
+            try:
+                answers.append((world.need_meanwhile(), world.contents()))
+            except Busy:
+                answers.append((frozenset(), world.contents()))
+
+    applied = world.apply(manifest, on_step=need)
+    ((needed, meanwhile),) = answers
+
+    assert without(meanwhile, world.due - needed) == world.contents()
+    assert len(world.due - needed) == applied.done
+    assert RunState.SUCCEEDED == world.place.ledger.run(manifest.run_id).state
 
 
 def check_outcomes(world, manifest, applied):

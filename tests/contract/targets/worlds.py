@@ -18,8 +18,9 @@ from typing import Any
 from tests.services.bin_kit import tags_of
 from tests.services.image_kit import push_image
 from tests.services.lake import FIRST_DAY, RAW_30_DAYS, SettableClock
+from tests.services.registry import RegistryServer
 from tests.services.seaweed import S3Server
-from tests.services.versions import put_all
+from tests.services.versions import next_second, put_all
 
 from ebbtide.cli.state import State
 from ebbtide.core.display import Explanation
@@ -31,11 +32,16 @@ from ebbtide.engine.bin_expiry import ExpiredItems
 from ebbtide.engine.plan import PlanOptions, plan
 from ebbtide.engine.run_folder import OnStep, no_step, run_folder
 from ebbtide.engine.run_tables import Row, stream_decisions
+from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.kind import shared_catalog
+from ebbtide.targets.oci.client.credentials import Credentials
+from ebbtide.targets.oci.client.distribution import RegistryClient
 from ebbtide.targets.oci.client.image_layout import ImageLayout
-from ebbtide.targets.oci.client.registry import RegistrySpec
+from ebbtide.targets.oci.client.registry import Registry, RegistrySpec
 from ebbtide.targets.oci.kind import registry_context
 from ebbtide.targets.oci.policies.document import parse_policies
+from ebbtide.targets.s3.bin_place import BIN_ROOT
+from ebbtide.targets.s3.demo import list_versions
 from ebbtide.targets.s3.kind import bucket_rules
 from ebbtide.targets.s3.rules.document import read_configuration
 from ebbtide.targets.target import Options, Target, bin_of
@@ -85,6 +91,10 @@ class World(ABC):
     @abstractmethod
     def need(self) -> frozenset[str]:
         """Let users come to need something that is due; return the names of the items that must stay now."""
+
+    def need_meanwhile(self) -> frozenset[str]:
+        """Need something while a batch is removed; raise Busy where the target keeps its users waiting."""
+        return self.need()
 
     def name(self, row: Row) -> str:
         """Return the name of the item of a plan's row."""
@@ -226,11 +236,25 @@ class LakeWorld(World):
         copied = shared_catalog(self.place).copy("sales", "main", "raw/1", "kept/1")
         return frozenset({copied.address})
 
+    def need_meanwhile(self) -> frozenset[str]:
+        """Give an object a second name, as a user who does not wait for a run."""
+        hasty = Catalog(self.place.settings.database("catalog"), clock=self.clock, fence_wait=timedelta(0))
+        try:
+            return frozenset({hasty.copy("sales", "main", "raw/1", "kept/1").address})
+        finally:
+            hasty.close()
+
     def said(self, row: Row, explained: Explanation) -> Said:
         """Read the verdict of the lifecycle policy on the row's address."""
         (one,) = (one for one in explained.plain if one.address == row["address"])
         (verdict,) = (verdict for verdict in one.verdicts if verdict.collector == row["collector"])
         return verdict.decision, format_instant(verdict.deadline)
+
+
+def store_settings(server: S3Server) -> str:
+    """Return the settings with which stores on a server are opened."""
+    reached = f'[store]\nendpoint = "{server.endpoint}"\n'
+    return reached + "allow_http = true\npath_style = true\nordered = false\n"
 
 
 class BucketWorld(World):
@@ -240,9 +264,7 @@ class BucketWorld(World):
 
     def __init__(self, spark: Any, folder: Path, server: S3Server, bucket: str) -> None:
         # The server writes by its own clock, so the clock of the runs is put forward.
-        settings = f'[store]\nendpoint = "{server.endpoint}"\n'
-        settings += "allow_http = true\npath_style = true\nordered = false\n"
-        super().__init__(spark, folder, settings, system_clock())
+        super().__init__(spark, folder, store_settings(server), system_clock())
         self.client, self.bucket, self.url = server.client(), bucket, f"s3://{bucket}"
         put_all(self.client, bucket, [*self.due, *self.held, "free"])
         self._policy(3)
@@ -258,7 +280,7 @@ class BucketWorld(World):
     def contents(self) -> Mapping[str, str]:
         """List the objects that users see."""
         listed = self._everything()
-        return {key: etag for key, etag in listed.items() if not key.startswith("ebbtide-recycle/")}
+        return {key: etag for key, etag in listed.items() if not key.startswith(BIN_ROOT)}
 
     def _everything(self) -> Mapping[str, str]:
         listed = self.client.list_objects_v2(Bucket=self.bucket).get("Contents", [])
@@ -285,6 +307,72 @@ class BucketWorld(World):
             self.client.delete_object(Bucket=self.bucket, Key=key)
 
 
+class VersionsWorld(World):
+    """A bucket with versions: three replaced versions expire after 3 days, one after 300."""
+
+    def __init__(self, spark: Any, folder: Path, server: S3Server, bucket: str) -> None:
+        super().__init__(spark, folder, store_settings(server), system_clock())
+        self.client, self.bucket, self.url = server.client(), bucket, f"s3://{bucket}"
+        enabled: Any = {"Status": "Enabled"}
+        self.client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration=enabled)
+        keys = ["logs/1", "logs/2", "logs/3", "data/1"]
+        put_all(self.client, bucket, keys)
+        first = self._versions()
+        next_second(self.client, bucket)
+        put_all(self.client, bucket, [*keys, "free"])
+        self.due = frozenset(version for version, key in first.items() if key.startswith("logs/"))
+        self.held = frozenset(first) - self.due
+        self._policy(3)
+        self.days_later(10)
+
+    def _versions(self) -> dict[str, str]:
+        return {version: key for key, version in list_versions(self.client, self.bucket)}
+
+    def _policy(self, days: int) -> None:
+        rules = [
+            {
+                "ID": prefix,
+                "Status": "Enabled",
+                "Filter": {"Prefix": prefix},
+                "NoncurrentVersionExpiration": {"NoncurrentDays": after},
+            }
+            for prefix, after in {"logs/": days, "data/": 300}.items()
+        ]
+        bucket_rules(self.place).put(self.bucket, read_configuration({"Rules": rules}))
+
+    def contents(self) -> Mapping[str, str]:
+        """List the versions; the recycle bin is not part of the contents."""
+        return {version: key for version, key in self._versions().items() if not key.startswith(BIN_ROOT)}
+
+    def change_policy(self) -> None:
+        """Keep logs for a day less."""
+        self._policy(2)
+
+    def need(self) -> frozenset[str]:
+        """Delete a current version, so that the one before it is current again."""
+        versions = list_versions(self.client, self.bucket)
+        (current,) = (
+            version for (key, version), one in versions.items() if key == "logs/1" and one.is_latest
+        )
+        self.client.delete_object(Bucket=self.bucket, Key="logs/1", VersionId=current)
+        return frozenset(version for version in self.due if self._versions()[version] == "logs/1")
+
+    def name(self, row: Row) -> str:
+        """Return the id of the version."""
+        return str(row["version"])
+
+    def said(self, row: Row, explained: Explanation) -> Said:
+        """Read the verdict on the row's version."""
+        (one,) = (one for one in explained.plain if one.get("version_id") == self.name(row))
+        return one["decision"], one["deadline"]
+
+    def close(self) -> None:
+        """Empty the bucket, so that it can be removed."""
+        super().close()
+        for version, key in self._versions().items():
+            self.client.delete_object(Bucket=self.bucket, Key=key, VersionId=version)
+
+
 class LayoutWorld(World):
     """A folder of image layouts: the policy of two images has ended, and not that of a third one."""
 
@@ -292,9 +380,7 @@ class LayoutWorld(World):
 
     def __init__(self, spark: Any, folder: Path) -> None:
         super().__init__(spark, folder)
-        (folder / "images").mkdir()
-        self.url = f"oci-layout:{folder}/images"
-        self.client = ImageLayout(RegistrySpec(self.url))
+        self.url, self.client = self._open()
         self.digests = {name: push_image(self.client, "app", [name], name=name).digest for name in "abv"}
         self.due, self.held = self._names("a", "b"), self._names("v")
         self._policy(5)
@@ -303,6 +389,11 @@ class LayoutWorld(World):
 
     def recycle(self, days: int) -> None:
         """Do nothing: policies of images recycle unless they say else."""
+
+    def _open(self) -> tuple[str, Registry]:
+        (self.folder / "images").mkdir()
+        url = f"oci-layout:{self.folder}/images"
+        return url, ImageLayout(RegistrySpec(url))
 
     def _names(self, *tags: str) -> frozenset[str]:
         return frozenset({*(f"app:{tag}" for tag in tags), *(f"app@{self.digests[tag]}" for tag in tags)})
@@ -339,6 +430,16 @@ class LayoutWorld(World):
         push_image(self.client, "app", ["a"], name="new content")
         return self._names("a")
 
+    def need_meanwhile(self) -> frozenset[str]:
+        """
+        Push another image with a planned tag, which the actor reads again; the image that had it goes.
+
+        A new tag on a planned image is seen by the scan before each batch. After that scan nothing sees it,
+        because a registry cannot be fenced: such an image has to be restored from the bin.
+        """
+        self.need()
+        return frozenset({"app:a"})
+
     def name(self, row: Row) -> str:
         """Return the tag or digest that the row shows."""
         return str(row["names"][0])
@@ -348,3 +449,14 @@ class LayoutWorld(World):
         tag = row["names"][0].removeprefix("app:") if "@" not in row["names"][0] else None
         (one,) = (one for one in explained.plain["judgements"] if one.get("tag") == tag)
         return one["decision"], one["deadline"]
+
+
+class RegistryWorld(LayoutWorld):
+    """The same images in a registry server, which deletes digests but no tags."""
+
+    def __init__(self, spark: Any, folder: Path, server: RegistryServer) -> None:
+        self.server = server
+        super().__init__(spark, folder)
+
+    def _open(self) -> tuple[str, Registry]:
+        return self.server.url, RegistryClient(RegistrySpec(self.server.url), Credentials())
