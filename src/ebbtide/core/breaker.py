@@ -1,5 +1,5 @@
 """
-The breaker: a plan that is larger than expected needs somebody to say so.
+The breaker: a plan that is larger than expected must be confirmed explicitly.
 
 It compares parts of a target, each with what a plan deletes of it. Items that became due by plain ageing,
 under rules that have done the same before, are *routine*. They are expected, so a part is measured without

@@ -90,12 +90,12 @@ class Outcome(StrEnum):
 
     @property
     def is_recorded(self) -> bool:
-        """Tell whether the table of removed items remembers this: it was done, or undone."""
+        """Return True if the table of removed items records this outcome."""
         return self.is_gone or self.is_done or self is Outcome.RESTORED
 
     @property
     def is_done(self) -> bool:
-        """Tell whether a run did what was planned; only `deleted` frees bytes."""
+        """Return True if a run did what was planned; only `deleted` frees bytes."""
         return self in {Outcome.DELETED, Outcome.RECYCLED, Outcome.HIDDEN, Outcome.MOVED}
 
     @property

@@ -184,7 +184,7 @@ class ExecutorUnfit(SafetyStop):
 
 
 class ForeignNamespace(SafetyStop):
-    """A namespace belongs to another repository or catalog, or nobody can tell to whom it belongs."""
+    """A namespace belongs to another repository or catalog, or its owner is unknown."""
 
 
 class HistoryLost(SafetyStop):

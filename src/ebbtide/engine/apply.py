@@ -113,7 +113,7 @@ def check(context: Context, collector: Collector, manifest: Manifest, options: A
     try:
         _check_plan(context, collector, manifest, options)
     except EbbtideError:
-        # A refused run keeps no fence closed. Whoever holds the lock is at work, and opens the fence itself.
+        # A refused run must not keep the fence closed. A run that holds the lock opens the fence itself.
         with suppress(Busy), _locked(context, manifest):
             collector.unfence(manifest)
         raise
