@@ -36,7 +36,8 @@ soak: setup ## Run the long tests, then the world machine for SECONDS=600 from S
 sabotage: setup ## Break Ebbtide in many ways and see that the tests notice each
 	$(BIN)/python -m tests.sabotage
 
-bench: setup ## Measure: memory, incremental plans, the anti-join, listing, judging and applying buckets, planning for registries
+bench: setup ## Measure: the start of small runs, memory, incremental plans, the anti-join, listing, judging and applying buckets, planning for registries
+	$(BIN)/python -m bench.start
 	$(BIN)/python -m bench.memory
 	$(BIN)/python -m bench.incremental
 	$(BIN)/python -m bench.subtraction

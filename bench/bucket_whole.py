@@ -29,7 +29,6 @@ from ebbtide.state.runs import Ledger
 from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.context import BucketContext, Source
 from ebbtide.targets.s3.demo import check_bucket, list_versions
-from ebbtide.targets.s3.rulebook import BucketRules
 from ebbtide.targets.s3.rules.configuration import (
     Configuration,
     Expiration,
@@ -38,6 +37,7 @@ from ebbtide.targets.s3.rules.configuration import (
     Rule,
 )
 from ebbtide.targets.s3.seaweedfs import seaweed
+from ebbtide.targets.s3.stored_rules import BucketRules
 
 BUCKET = "whole"
 LATER = timedelta(days=10)

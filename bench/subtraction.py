@@ -30,8 +30,7 @@ from pyspark.sql import functions as f
 
 from bench.peak import PeakMemory
 from ebbtide.engine.spark.session import SparkOptions, spark_session
-from ebbtide.engine.tables.antijoin import without
-from ebbtide.engine.tables.digest import address_hash
+from ebbtide.engine.tables.digest import address_hash, without
 
 MOST = 3.0
 ROUNDS = 3

@@ -4,7 +4,7 @@ Crash everywhere: kill plan and apply after every single thing that they make du
     python -m tests.crash_everywhere [--steps] [first-plan] [apply] [second-plan]
 
 It prints a line for each kill point and a total as JSON, and ends with 1 at the first thing that is wrong.
-The points are the durable steps that a job reports, the deletes within a wave, and between them each write
+The points are the durable steps that a job reports, the deletes within a batch, and between them each write
 to a table, a store, a database or a document, and each removal (`--steps` leaves these out). Without the
 name of a job it is all of them.
 """
@@ -19,7 +19,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.integration.crashing import JOBS, Executioner, Job, Scene, every_kill_point, make_scene, quick
+from tests.integration.crashing import JOBS, Job, Scene, every_kill_point, make_scene, quick
+from tests.services.executioner import Executioner
 from tests.services.spark import OPTIONS
 
 from ebbtide.engine.spark.session import spark_session

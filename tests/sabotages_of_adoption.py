@@ -26,14 +26,14 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "any running source is accepted",
-        "targets/oci/purge/running_choice.py",
-        "        shop.records.require_granted(shop.uid, Role.IMAGE_WRITER, user, what)\n",
+        "targets/oci/running_source.py",
+        "        context.records.require_granted(context.uid, Role.IMAGE_WRITER, user, what)\n",
         "        assert what\n",
         RUNNING,
     ),
     (
         "a plan is applied with the running images that it was made with",
-        "targets/oci/purge/running_choice.py",
+        "targets/oci/running_source.py",
         "    if standing is None or same_source(standing, planned):\n",
         "    if True:\n",
         RUNNING,

@@ -7,7 +7,7 @@ COPIES = ("tests/contract/store/test_copies.py",)
 UNIT = ("tests/unit/engine/test_recycling.py", "tests/unit/engine/test_restoring.py")
 BUCKET = ("tests/unit/bucket/test_recycling.py", "tests/integration/test_bucket_recycling.py")
 VERSIONS = ("tests/contract/bucket/test_version_bin.py",)
-WHOLE = ("tests/integration/test_lake_recycling.py",)
+WHOLE = ("tests/integration/test_lake_recycling.py", "tests/contract/targets/test_target_contract.py")
 OBJECTS = ("tests/property/test_store_actor.py",)
 OLD = ("tests/integration/test_old_bins.py",)
 
@@ -111,7 +111,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         WHOLE,
     ),
     (
-        "what was restored is still buried",
+        "what was restored still counts as removed",
         "engine/removed_items.py",
         'later, "left_anti").select("hash")',
         'later & f.lit(False), "left_anti").select("hash")',
@@ -183,14 +183,14 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "objects come back over null versions",
         "targets/s3/bin.py",
-        "if open_bucket(shop.spec).versioning() == Versioning.SUSPENDED:",
+        "if open_bucket(bucket.spec).versioning() == Versioning.SUSPENDED:",
         "if False:",
         ("tests/contract/bucket/test_suspended.py",),
     ),
     (
         "a killed restore goes on whatever became of the bucket",
         "targets/s3/bin.py",
-        "            return super().bring_back(page, choice)\n        check_not_suspended(self.shop)\n",
+        "            return super().bring_back(page, choice)\n        check_not_suspended(self.bucket)\n",
         "            return super().bring_back(page, choice)\n",
         ("tests/contract/bucket/test_suspended.py",),
     ),
@@ -204,15 +204,15 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "what was rewritten goes into the bin of another package's target",
         "engine/recycle.py",
-        "return Recycler(spec, attempt, place, by_etag=True,",
-        "return Recycler(spec, attempt, place, by_etag=False,",
+        "return Recycler(spec, attempt, place, contents.root, by_etag=True)",
+        "return Recycler(spec, attempt, place, contents.root, by_etag=False)",
         OBJECTS,
     ),
     (
         "what was rewritten is deleted for another package's target",
         "engine/recycle.py",
-        "metadata=True, by_etag=True, not_below=contents.root)",
-        "metadata=True, by_etag=False, not_below=contents.root)",
+        "not_below=contents.root, by_etag=True)",
+        "not_below=contents.root, by_etag=False)",
         OBJECTS,
     ),
     (

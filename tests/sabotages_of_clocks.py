@@ -37,16 +37,21 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a scan is dated by --now",
-        "targets/oci/purge/collector.py",
-        "look=lambda folder: looker.look(order.policies, folder),",
-        "look=lambda folder: replace(looker, clock=lambda: now).look(order.policies, folder),",
+        "targets/oci/purge/plan.py",
+        "        return self.scans.scan(self.policy.policies, folder.scratch)\n",
+        (
+            "        own = self.scans.context\n"
+            '        context = type(own)(**{**vars(own), "clock": lambda: self.now})\n'
+            "        scans = RegistryScans(self.scans.spark, context)\n"
+            "        return scans.scan(self.policy.policies, folder.scratch)\n"
+        ),
         CLOCKS,
     ),
     (
         "a running image is renewed from the time of the plan",
-        "targets/oci/purge/collector.py",
-        "renewed_marks(running, self.order.policies, self.shop.clock())",
-        "renewed_marks(running, self.order.policies, self.order.running.scanned_at)",
+        "targets/oci/purge/plan.py",
+        "renewed_marks(found, self.policy.policies, context.clock())",
+        "renewed_marks(found, self.policy.policies, running.scanned_at)",
         CLOCKS,
     ),
     (

@@ -18,7 +18,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "the driver counts what it finds and not what was written",
         "engine/tables/counted.py",
-        "    record_counts(folder, _rows(counter, folder))\n",
+        '    record_counts(folder, found["rows"])\n',
         "    from ebbtide.engine.tables.row_counts import adopt_counts\n\n    adopt_counts(folder)\n",
         COUNTS,
     ),

@@ -40,4 +40,18 @@ SABOTAGES = (
         "        pass\n",
         ADOPTIONS,
     ),
+    (
+        "the upgrade of the ledger loses attempts",
+        "state/migrations/ledger_5.py",
+        '" SELECT run_id, wave, attempt, state FROM waves"',
+        "\" SELECT run_id, wave, attempt, state FROM waves WHERE state = 'counted'\"",
+        MIGRATIONS,
+    ),
+    (
+        "an earlier ledger opens an upgraded one",
+        "state/schema.py",
+        'Revision("ledger_5", 3, ("batch_attempts",))',
+        'Revision("ledger_5", 2, ("batch_attempts",))',
+        MIGRATIONS,
+    ),
 )

@@ -79,6 +79,27 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         RESTORED,
     ),
     (
+        "a repeated import leaves no mark",
+        "targets/lake/catalog/imports.py",
+        "explained = lost_history.is_explained(connection, repository.uid, metarange_id)",
+        "explained = False",
+        RESTORED,
+    ),
+    (
+        "an import lands after a refusal of the same content",
+        "targets/lake/catalog/imports.py",
+        "if lost_history.is_given_up(writing.connection, found.uid, commit.metarange_id):",
+        "if False:",
+        RESTORED,
+    ),
+    (
+        "a refused import is in doubt for ever",
+        "targets/lake/catalog/imports.py",
+        "            self._note_refusal(found, commit.metarange_id)\n",
+        "",
+        RESTORED,
+    ),
+    (
         "plans forget the commits they read",
         "targets/lake/catalog/lost_history.py",
         "        if lost:\n",

@@ -8,6 +8,8 @@ RUNNING = ("tests/incidents/test_registry_running.py",)
 LEAVING = ("tests/incidents/test_leaving_rehearsals.py",)
 REHEARSED = ("tests/incidents/test_rehearsed_registries.py",)
 SOURCES = ("tests/contract/records/test_running_sources.py",)
+EMPTYING = ("tests/unit/cli/test_image_recycle.py",)
+RECHECK = ("tests/unit/registry_purge/test_recheck.py", "tests/property/test_new_tags_survive.py")
 
 SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
@@ -19,16 +21,16 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "the source of running images is not recorded",
-        "targets/oci/purge/running_choice.py",
-        "        shop.records.record_source(shop.uid, named_source(shop.running), current_user())\n",
+        "targets/oci/running_source.py",
+        "        context.records.record_source(context.uid, named_source(context.running), current_user())\n",
         "        pass\n",
         RUNNING,
     ),
     (
         "apply goes by the configured source of running images alone",
-        "targets/oci/purge/running_choice.py",
+        "targets/oci/running_source.py",
         "    return recorded.name\n",
-        "    return shop.running\n",
+        "    return context.running\n",
         RUNNING,
     ),
     (
@@ -55,8 +57,8 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "the marker of a rehearsal does not say so",
         "targets/oci/purge/identity.py",
-        "    marker = RegistryMarker.new(shop.name, rehearsal=shop.ledger.rehearsal)\n    if known",
-        "    marker = RegistryMarker.new(shop.name)\n    if known",
+        "    marker = RegistryMarker.new(context.name, rehearsal=context.ledger.rehearsal)\n    if known",
+        "    marker = RegistryMarker.new(context.name)\n    if known",
         REHEARSED,
     ),
     (
@@ -96,8 +98,8 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a rehearsal asks a cluster elsewhere what runs",
-        "targets/oci/purge/running_choice.py",
-        "    if shop.ledger.rehearsal and is_cluster(source):\n",
+        "targets/oci/running_source.py",
+        "    if context.ledger.rehearsal and is_cluster(source):\n",
         "    if False:\n",
         LEAVING,
     ),
@@ -142,5 +144,68 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         '            connection.execute(unfolded, {"other": other})\n',
         "",
         IDENTITY,
+    ),
+    (
+        "a tag that is put on an image after the scan is lost with it",
+        "targets/oci/purge/recheck.py",
+        "            if digest != self._scanned.get(tag):\n",
+        "            if False:\n",
+        RECHECK,
+    ),
+    (
+        "a known tag that is moved to an image after the scan is lost with it",
+        "targets/oci/purge/recheck.py",
+        "        if self._manifests_left <= 0:\n",
+        "        if False:\n",
+        RECHECK,
+    ),
+    (
+        "an index that is tagged after the scan loses its children",
+        "targets/oci/purge/recheck.py",
+        "                waiting += self._children_of(tag, one)\n",
+        "",
+        RECHECK,
+    ),
+    (
+        "an image that is tagged after the scan loses its signatures",
+        "targets/oci/purge/recheck.py",
+        '            yield str(row["subject"] or "")\n',
+        '            yield ""\n',
+        RECHECK,
+    ),
+    (
+        "a list of tags that lacks known ones is believed before a delete",
+        "targets/oci/purge/recheck.py",
+        "        self._check_list(names)\n",
+        "",
+        RECHECK,
+    ),
+    (
+        "tags are listed once before many deletes",
+        "targets/oci/purge/recheck.py",
+        "            if self._done <= asked:\n",
+        "            if not self._done:\n",
+        RECHECK,
+    ),
+    (
+        "a tag of an unknown kind needs nothing",
+        "targets/oci/purge/recheck.py",
+        "        if not_understood:\n",
+        "        if False:\n",
+        RECHECK,
+    ),
+    (
+        "a tag that is put while an image is copied is lost",
+        "targets/oci/purge/actor.py",
+        "            kept = self._newly_needed(group)\n",
+        "",
+        RECHECK,
+    ),
+    (
+        "a user without a role applies the emptying of a bin",
+        "targets/oci/bin/image_bin.py",
+        '            self._require(f"empty the bin by run {plan.run_id}", self._where)\n',
+        "            pass\n",
+        EMPTYING,
     ),
 )

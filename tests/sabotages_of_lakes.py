@@ -81,7 +81,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a new tag leaves no trace in the namespace",
-        "targets/lake/catalog/branches.py",
+        "targets/lake/catalog/ownership.py",
         "            self._publish(writing.repository)\n",
         "            pass\n",
         RESTORED,
@@ -106,5 +106,19 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
         "connection.execute(mine.order_by(table.c.made.desc()).limit(1)).scalar_one()",
         "connection.execute(mine.order_by(table.c.made).limit(1)).scalar_one()",
         RESTORED,
+    ),
+    (
+        "a run deletes metadata that a plan names",
+        "targets/repository/collector.py",
+        "return store_deleter(store, attempt, not_below=METADATA)",
+        'return store_deleter(store, attempt, not_below="")',
+        ("tests/unit/lifecycle/test_metadata_stays.py",),
+    ),
+    (
+        "a run moves metadata that a plan names",
+        "targets/repository/collector.py",
+        "items_of(contents.root, label.folder), METADATA)",
+        'items_of(contents.root, label.folder), "")',
+        ("tests/unit/lifecycle/test_metadata_stays.py",),
     ),
 )

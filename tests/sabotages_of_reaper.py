@@ -58,7 +58,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "an import is not recorded",
-        "targets/lake/catalog/commits.py",
+        "targets/lake/catalog/imports.py",
         "                reclaim_queue.note_import(writing, made)\n",
         "",
         QUEUE,

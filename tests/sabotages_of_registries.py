@@ -83,7 +83,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "who deletes one image starts the purge of all",
         "targets/oci/purge/plan.py",
-        "verdicts = weighing.only_wanted(verdicts)",
+        "verdicts = evaluation.only_requested(verdicts)",
         "verdicts = verdicts.where(f.lit(True))",
         WHOLE,
     ),

@@ -29,7 +29,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ),
     (
         "a restored image keeps its old date",
-        "targets/oci/records/marks.py",
+        "targets/oci/records/mark_operations.py",
         "    return _counted_again(mark, policy or policies.the(UNTAGGED), now)\n",
         "    return mark\n",
         RESTORES,
@@ -37,7 +37,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "a restored image is not assigned its policy again",
         "targets/oci/bin/image_bin.py",
-        "            dates = reassigned(self.shop, done, current_user())\n",
+        "            dates = reassigned(self.context, done, current_user())\n",
         "            dates = {}\n",
         RESTORES,
     ),
@@ -86,7 +86,7 @@ SABOTAGES: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     (
         "an alias that changes something is not recognised",
         "targets/oci/purge/identity.py",
-        "            return _alias(shop, registry, marker, owners[0], by)\n",
+        "            return _alias(context, registry, marker, owners[0], by)\n",
         "            pass\n",
         ALIASES,
     ),

@@ -19,14 +19,18 @@ def read_text(name: str) -> str:
     except OSError as broken:
         raise BadInput(f"{name} cannot be read: {broken.strerror}", fix="check the path") from None
     except UnicodeDecodeError:
-        raise BadInput(f"{name} is not text", fix="save it as UTF-8") from None
+        raise BadInput(f"{shown_name(name)} is not text", fix="save it as UTF-8") from None
+
+
+def read_rules(name: str) -> tuple[str, str]:
+    """Return the text of a JSON, YAML or TOML file, or JSON from standard input, and its format."""
+    text = read_text(name)
+    return text, "json" if name == STANDARD_INPUT else format_of(name)
 
 
 def read_document(name: str) -> Any:
-    """Read a JSON, YAML or TOML file, or JSON from standard input."""
-    text = read_text(name)
-    fmt = "json" if name == STANDARD_INPUT else format_of(name)
-    return parse_document(text, fmt, name=shown_name(name))
+    """Read the data of a JSON, YAML or TOML file, or JSON from standard input."""
+    return parse_document(*read_rules(name), name=shown_name(name))
 
 
 def shown_name(name: str) -> str:

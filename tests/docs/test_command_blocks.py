@@ -98,9 +98,7 @@ def follow(page, request, folder, said=lambda block, text: None):
         servers_of(page, request, folder) as hosts,
         doc_shell(place, hosts) as shell,
     ):
-        patched.setattr(
-            State, "spark", lambda _state, _master=None: nullcontext(request.getfixturevalue("spark"))
-        )
+        patched.setattr(State, "spark", lambda *_: nullcontext(request.getfixturevalue("spark")))
         for block in command_blocks((ROOT / page).read_text(encoding="utf-8")):
             if block.not_run is None:
                 said(block, shell.paste(block))

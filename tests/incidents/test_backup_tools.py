@@ -112,7 +112,7 @@ def test_kopia_clock_skew_a_clock_that_runs_ahead(told):
     kept = {key: lake.catalog.read(REPOSITORY, "main", key) for key in ("raw/young", "raw/stamped-ahead")}
 
     assert addresses["raw/young"] in lake.due(told.too_early)
-    assert "what would be due at 2027-02-05" in told.refusal
+    assert "this plan is for 2027-02-05" in told.refusal
     assert RunState.PLANNED == lake.state(told.too_early)
     assert set(addresses.values()) == told.stored_after_refusal
     assert {key: key.encode() for key in kept} == kept

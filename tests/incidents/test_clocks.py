@@ -136,7 +136,7 @@ class Unchanged:
     [
         (NOON, NOON, ""),
         (NOON + 5 * MINUTE, NOON, ""),
-        (NOON + 6 * MINUTE, NOON, "what would be due at 2026-02-01T12:06:00Z"),
+        (NOON + 6 * MINUTE, NOON, "this plan is for 2026-02-01T12:06:00Z"),
         (NOON - timedelta(days=400), NOON, ""),
         (NOON - timedelta(days=1), NOON + 5 * MINUTE, ""),
         (NOON - timedelta(days=1), NOON + 6 * MINUTE, "the clock has gone back"),

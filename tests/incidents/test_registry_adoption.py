@@ -89,7 +89,7 @@ def test_the_newest_of_a_new_registry_are_told_by_their_creation_dates(ebb, tmp_
 def test_adopting_needs_the_role(tmp_path, monkeypatch, capsys):
     """Where roles are given only a purge-policy-writer may adopt; others are refused, and that is logged."""
 
-    def start(_state, _master=None):
+    def start(*_):
         raise EnvironmentProblem("Spark would start")
 
     monkeypatch.chdir(tmp_path)

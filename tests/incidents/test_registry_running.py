@@ -12,8 +12,8 @@ from tests.services.image_place import APP, ImagePlace
 from ebbtide.cli.state import State
 from ebbtide.core.errors import EnvironmentProblem
 from ebbtide.targets.oci.kind import registry_context
-from ebbtide.targets.oci.purge.running_choice import applied_source
 from ebbtide.targets.oci.records.model import Role
+from ebbtide.targets.oci.running_source import applied_source
 
 __all__ = ["ebb"]
 
@@ -31,7 +31,7 @@ def configure(folder):
 def no_spark(tmp_path, monkeypatch, capsys):
     """Give a folder of images and commands that end, with exit code 1, where Spark would start."""
 
-    def start(_state, _master=None):
+    def start(*_):
         raise EnvironmentProblem("Spark would start")
 
     folder = tmp_path / "work"
@@ -136,15 +136,15 @@ def test_apply_judges_by_the_recorded_source(no_spark, monkeypatch, configured):
     place = no_spark
     place.ebb("plan", place.target, code=1)
     monkeypatch.setenv("EBBTIDE_REGISTRY__RUNNING", configured)
-    shop = registry_context(State(), place.target)
-    sources = [applied_source(shop, None), applied_source(shop, str(place.ebb.folder / "none.json"))]
-    same = applied_source(shop, str(place.ebb.folder / "pods.json"))
-    shop.records.grant(shop.uid, "ines", Role.IMAGE_WRITER, "ines")
+    context = registry_context(State(), place.target)
+    sources = [applied_source(context, None), applied_source(context, str(place.ebb.folder / "none.json"))]
+    same = applied_source(context, str(place.ebb.folder / "pods.json"))
+    context.records.grant(context.uid, "ines", Role.IMAGE_WRITER, "ines")
     monkeypatch.setenv("EBBTIDE_USER", "ines")
 
     assert [str(place.ebb.folder / "pods.json")] * 2 == sources
     assert same is None
-    assert applied_source(shop, None) is None
+    assert applied_source(context, None) is None
 
 
 @pytest.mark.spark

@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,14 +16,14 @@ from pyspark.sql import SparkSession
 from tests.services.lake import REPOSITORY, SettableClock, make_lake, open_lake
 
 from ebbtide.cli.main import run
-from ebbtide.core.errors import HistoryLost, MetadataError, NotFound, StoreError
+from ebbtide.core.errors import Busy, HistoryLost, MetadataError, NotFound, Refused, StoreError
 from ebbtide.storage.namespace import MARKER
-from ebbtide.targets.lake.catalog import commits
+from ebbtide.targets.lake.catalog import commits, imports
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.lost_history import RECORD, LostHistory
 from ebbtide.targets.lake.catalog.ranges import ENTRIES
 from ebbtide.targets.lake.reaper import Reaper
-from ebbtide.targets.lake.recovery import forget, recover
+from ebbtide.targets.lake.repository import forget, recover
 
 
 class Restorable:
@@ -34,7 +34,8 @@ class Restorable:
         self.catalog = self._open()
 
     def _open(self) -> Catalog:
-        return Catalog(f"sqlite:///{self.folder}/catalog.db", clock=self.clock, range_keys=4)
+        url = f"sqlite:///{self.folder}/catalog.db"
+        return Catalog(url, clock=self.clock, range_keys=4, fence_wait=timedelta(0))
 
     def commit(self, *keys: str, branch: str = "main") -> str:
         """Upload keys and commit them."""
@@ -260,7 +261,7 @@ def test_an_import_that_did_not_land_is_in_doubt_after_a_day(lake, monkeypatch):
     """Nothing else may refer to what an import brings in, so its traces are history that may be lost."""
     row = {"key": "z", "address": "s3://elsewhere/z", "created": lake.clock(), "size": 1, "checksum": ""}
     with monkeypatch.context() as patched:
-        patched.setattr(commits, "land", lambda *_: 1 / 0)
+        patched.setattr(imports, "land", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             lake.catalog.import_entries("lake", "main", [pa.Table.from_pylist([row], ENTRIES)], "import")
     lake.catalog.check_identity("lake")
@@ -268,6 +269,77 @@ def test_an_import_that_did_not_land_is_in_doubt_after_a_day(lake, monkeypatch):
 
     with pytest.raises(HistoryLost):
         lake.catalog.check_identity("lake")
+
+
+def import_z(lake: Restorable) -> None:
+    """Import one entry; its metarange is the same each time, as long as the branch does not move."""
+    row = {
+        "key": "z",
+        "address": "s3://elsewhere/z",
+        "created": datetime(2026, 1, 1, tzinfo=UTC),
+        "size": 1,
+        "checksum": "",
+    }
+    lake.catalog.import_entries("lake", "main", [pa.Table.from_pylist([row], ENTRIES)], "import")
+
+
+def refuse_import(lake: Restorable) -> None:
+    """Try an import while a run holds the fence."""
+    lake.catalog.close_fence("lake", "7")
+    with pytest.raises(Busy):
+        import_z(lake)
+    lake.catalog.open_fence("lake", "7")
+
+
+def test_a_refused_import_stops_no_later_run(lake):
+    """The user was told that nothing was imported, so what the import wrote is no lost history."""
+    refuse_import(lake)
+    lake.clock.now += timedelta(days=100)
+
+    lake.catalog.check_identity("lake")
+
+
+@pytest.mark.parametrize("given_up", ["refused", "forgotten", "committed before"])
+def test_an_explained_metarange_does_not_hide_a_later_import(lake, given_up):
+    """A restored catalog that explains the metarange of a lost import all the same lacks its mark."""
+    if given_up == "committed before":
+        head = next(lake.catalog.log("lake", "main")).id
+        import_z(lake)
+        lake.catalog.reset("lake", "main", to=head)
+    else:
+        refuse_import(lake)
+    if given_up == "forgotten":
+        kept = "UPDATE catalog_metaranges SET kind = 'forgotten'"
+        with lake.catalog._database.writing() as connection:
+            connection.exec_driver_sql(kept)
+    lake.catalog.check_identity("lake")
+    lake.backup()
+    import_z(lake)
+    lake.catalog.check_identity("lake")
+    lake.restore()
+
+    with pytest.raises(HistoryLost, match="repeated import"):
+        lake.catalog.check_identity("lake")
+
+
+def test_an_import_does_not_land_after_a_refusal_of_the_same_content(lake, monkeypatch):
+    """A copy of the catalog made between the refusal and the landing would hide the lost import."""
+    first, land_import = True, imports.Imports._land_import
+
+    def before_landing(self, *arguments, **options):
+        nonlocal first
+        if first:
+            first = False
+            refuse_import(lake)
+        return land_import(self, *arguments, **options)
+
+    monkeypatch.setattr(imports.Imports, "_land_import", before_landing)
+
+    with pytest.raises(Refused, match="the same content was refused"):
+        import_z(lake)
+    import_z(lake)
+    assert "z" in keys(lake.catalog, "main")
+    lake.catalog.check_identity("lake")
 
 
 def test_a_commit_that_a_plan_has_read_may_not_vanish(lake, tmp_path):

@@ -189,7 +189,7 @@ def test_a_table_of_removed_items_from_before_the_last_fold_stops(place):
     place.removes(1, "a")
     shutil.rmtree(f"{place.root}.backup")
     shutil.copytree(place.root, f"{place.root}.backup")
-    place.desk.attempt(1, [Happened("b", Outcome.DELETED)], wave=1)
+    place.desk.attempt(1, [Happened("b", Outcome.DELETED)], batch=1)
     place.desk.table.folded(FIRST)
     place.restore_root()
     for look in (lambda: place.desk.table.folded(FIRST), lambda: place.desk.table.find("b")):
@@ -218,7 +218,7 @@ def test_an_older_table_can_be_accepted(place):
     place.removes(1, "a")
     shutil.rmtree(f"{place.root}.backup")
     shutil.copytree(place.root, f"{place.root}.backup")
-    place.desk.attempt(1, [Happened("b", Outcome.DELETED)], wave=1)
+    place.desk.attempt(1, [Happened("b", Outcome.DELETED)], batch=1)
     place.desk.table.folded(FIRST)
     place.restore_root()
     accept_restored(place.root, place.ledger)

@@ -23,8 +23,8 @@ from ebbtide.targets.s3.context import BucketContext, Source, planned_rules
 from ebbtide.targets.s3.explanation import explain_key
 from ebbtide.targets.s3.model import Action, Hold, Protected
 from ebbtide.targets.s3.nested import known_lakes, merge_protected, reach_warnings
-from ebbtide.targets.s3.rulebook import BucketRules
 from ebbtide.targets.s3.rules.document import read_configuration
+from ebbtide.targets.s3.stored_rules import BucketRules
 
 LATER = timedelta(days=10)
 
@@ -121,8 +121,8 @@ def test_warnings_name_lakes_and_the_bin():
     with_bin = reach_warnings(rules, (), has_bin=True)
 
     assert [
-        "rule 'r' reaches into lake 'sales' in lakes/sales/: what lies there is held",
-        "rule 'rlakes/sales/raw/' reaches into lake 'sales' in lakes/sales/: what lies there is held",
+        "rule 'r' reaches into lake 'sales' in lakes/sales/: everything there is held",
+        "rule 'rlakes/sales/raw/' reaches into lake 'sales' in lakes/sales/: everything there is held",
         "rule 'rebbtide-recycle/x' does nothing: no rule reaches the recycle bin, ebbtide-recycle/",
     ] == found
     assert ["rule 'r'", "rule 'rebbtide-recycle/x'"] == [said.split(" reaches")[0] for said in with_bin]

@@ -9,20 +9,14 @@ that of a run which nobody disturbed.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any
 
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
+from tests.services.executioner import QUICK, Executioner
 from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, make_lake, open_lake
 
 from ebbtide.core.manifest import Manifest
@@ -30,7 +24,7 @@ from ebbtide.engine.run_tables import stream_decisions
 from ebbtide.engine.verdicts import TOUCHED, UNTOUCHED
 from ebbtide.state.runs import RunState
 from ebbtide.targets.repository.memory import Memory, Remembered
-from ebbtide.targets.repository.rulebook import stored_policy
+from ebbtide.targets.repository.rules import stored_policy
 
 OBJECTS = 32
 """So many are due in two batches: by chance alone neither batch has less than two."""
@@ -41,13 +35,7 @@ SECOND_PLAN_DAY = 45
 NEVER = ""
 """No moment has this name: who is to die then is not disturbed."""
 
-QUICK = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.shuffle.partitions": "1",
-}
-"""To compile a query takes longer than to run it on so few rows; what is made durable is the same."""
+WORK = "tests.integration.doomed_lake:work"
 
 State = dict[str, Any]
 
@@ -98,84 +86,6 @@ JOBS = (FIRST_PLAN, APPLY, SECOND_PLAN)
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How a process ended, and the moments it came to."""
-
-    code: int
-    moments: list[str]
-
-    @property
-    def killed(self) -> bool:
-        """Tell whether it was killed, rather than done or broken."""
-        return self.code == -signal.SIGKILL
-
-
-class Executioner:
-    """Runs jobs in processes of their own, which die at a moment."""
-
-    def __init__(self, spark: SparkSession, log: Path) -> None:
-        self._spark = spark
-        self._log = log
-        self._program: subprocess.Popen[str] | None = None
-
-    def __enter__(self) -> Self:
-        """Start the program that forks them."""
-        with self._log.open("wb") as errors:
-            self._program = subprocess.Popen(
-                [sys.executable, Path(__file__).with_name("doomed.py")],
-                env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-            )
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Let the program end: it has nothing more to read."""
-        if self._program:
-            self._program.communicate()
-
-    def run(self, job: Job, folder: Path, moment: str, *, own_spark: bool, fine: bool) -> Ended:
-        """Run a job until it dies, and wait until Spark has nothing left to do of it."""
-        gateway: Any = SparkContext._gateway
-        reach = gateway.gateway_parameters
-        order = {
-            "folder": str(folder),
-            "gateway": None if own_spark else [reach.port, reach.auth_token],
-            "kind": job.kind,
-            "day": job.day,
-            "run_id": 1,
-            "batch_size": OBJECTS // 2,
-            "moment": moment,
-            "fine": fine,
-            "conf": {} if own_spark else QUICK,
-        }
-        ended = Ended(**self._ask(order))
-        if not ended.killed and moment != NEVER:
-            raise RuntimeError(
-                f"{job.name} did not die at {moment!r}: {ended}\n{self._log.read_text()[-3000:]}"
-            )
-        while self._spark.sparkContext.statusTracker().getActiveStageIds():
-            time.sleep(0.05)
-        return ended
-
-    def _ask(self, order: State) -> State:
-        asked, answers = _pipes(self._program)
-        asked.write(json.dumps(order) + "\n")
-        asked.flush()
-        return dict(json.loads(answers.readline()))
-
-
-def _pipes(program: subprocess.Popen[str] | None) -> tuple[IO[str], IO[str]]:
-    if program is None or program.stdin is None or program.stdout is None:
-        raise RuntimeError("the program is not started")
-    return program.stdin, program.stdout
-
-
-@dataclass(frozen=True)
 class Undisturbed:
     """What a job's steps are, and the state before and after it, when nobody disturbs it."""
 
@@ -215,7 +125,22 @@ class Scene:
 
     def kill(self, job: Job, moment: str, *, own_spark: bool = False, fine: bool = False) -> list[str]:
         """Run a job in a process that dies at a moment; give all moments that it came to."""
-        return self.executioner.run(job, self.folder, moment, own_spark=own_spark, fine=fine).moments
+        ended = self.executioner.run(
+            WORK,
+            own_spark=own_spark,
+            folder=str(self.folder),
+            kind=job.kind,
+            day=job.day,
+            run_id=1,
+            batch_size=OBJECTS // 2,
+            moment=moment,
+            fine=fine,
+        )
+        if not ended.killed and moment != NEVER:
+            raise RuntimeError(
+                f"{job.name} did not die at {moment!r}: {ended}\n{self.executioner.last_words()}"
+            )
+        return ended.moments
 
     def observe(self, lake: Lake, job: Job) -> None:
         """Run a job with nobody disturbing it, and remember how that was."""

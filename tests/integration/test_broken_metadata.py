@@ -157,7 +157,7 @@ def test_what_the_command_line_says(lake, monkeypatch, tmp_path, capsys):
     )
 
     @contextmanager
-    def shared_spark(_state, _master=None):
+    def shared_spark(*_):
         yield lake.spark
 
     monkeypatch.setattr(State, "spark", shared_spark)

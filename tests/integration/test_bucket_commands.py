@@ -51,7 +51,7 @@ WORLD = {
 def ebb(spark, tmp_path, monkeypatch, capsys):
     """Run commands in a folder of their own, on the tests' Spark."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(State, "spark", lambda _state, _master=None: nullcontext(spark))
+    monkeypatch.setattr(State, "spark", lambda *_: nullcontext(spark))
     (tmp_path / "rules.json").write_text(json.dumps(RULES))
 
     def call(*arguments, now=""):
@@ -148,7 +148,7 @@ def test_a_bucket_from_rules_to_outcomes(ebb, s3_server, bucket):
     assert {"expire", "delete_version"} == {json.loads(row)["task"]["action"] for row in rows[1].splitlines()}
     assert ["none", "delete_version"] == [row["action"] for row in json.loads(explained[1])]
     assert (2, True) == (unknown[0], "no version and no upload" in unknown[2])
-    assert (3, True) == (early[0], "what would be due at 2099" in early[2])
+    assert (3, True) == (early[0], "this plan is for 2099" in early[2])
     said = json.loads(applied[1])
     assert (0, 1, 1) == (applied[0], said["outcomes"]["deleted"]["objects"], said["hidden"]["objects"])
     assert {("expire", 0)} == {(c["action"], c["freed"]) for c in json.loads(forecast[1])} - {

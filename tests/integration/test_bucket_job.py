@@ -19,8 +19,8 @@ from ebbtide.engine.run_tables import stream_decisions
 from ebbtide.state.runs import Ledger, RunState
 from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.context import BucketContext, Source
-from ebbtide.targets.s3.rulebook import BucketRules
 from ebbtide.targets.s3.rules.document import read_configuration
+from ebbtide.targets.s3.stored_rules import BucketRules
 
 pytestmark = pytest.mark.spark
 
@@ -49,7 +49,7 @@ class Scene:
 
     def __init__(self, spark, server, bucket, folder):
         self.spark, self.bucket, self.client = spark, bucket, server.client()
-        self.client.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"})
+        self.version("Enabled")
         rules = BucketRules(f"sqlite:///{folder}/rules.db")
         rules.put(bucket, read_configuration(RULES))
         ledger = Ledger(f"sqlite:///{folder}/ledger.db")
@@ -73,6 +73,10 @@ class Scene:
         """Give what a plan would do: key, version or upload, and action."""
         rows = stream_decisions(run_folder(self.shop.root, manifest.run_id), Decision.DUE)
         return {(row["address"], row["version"], row["action"]) for row in rows}
+
+    def version(self, status):
+        """Switch versions on or suspend them."""
+        self.client.put_bucket_versioning(Bucket=self.bucket, VersioningConfiguration={"Status": status})
 
     def everything(self):
         """List the bucket with a plain client."""
@@ -118,9 +122,28 @@ def test_exactly_the_planned_changes(scene):
     assert RunState.SUCCEEDED == scene.shop.ledger.run(manifest.run_id).state
 
 
-def test_what_was_overwritten_since_the_plan_is_left_alone(scene):
-    """A current version that was replaced stays, and so does a noncurrent one that came up again."""
-    manifest = scene.plan()
+def test_other_rules_make_a_plan_stale_and_what_was_overwritten_is_left_alone(scene):
+    """
+    A plan is for the rules and the versioning that it was made from, and for a bucket that is there.
+
+    A current version that was replaced stays, and so does a noncurrent one that came up again.
+    """
+    manifest, before = scene.plan(), scene.everything()
+    scene.shop.rules.put(scene.bucket, read_configuration({"Rules": RULES["Rules"][:1]}))
+    with pytest.raises(StalePlan, match="rules or the versioning"):
+        scene.apply(manifest)
+    scene.shop.rules.put(scene.bucket, read_configuration(RULES))
+    scene.version("Suspended")
+    with pytest.raises(StalePlan, match="rules or the versioning"):
+        scene.apply(manifest)
+    scene.shop.rules.delete(scene.bucket)
+    with pytest.raises(StalePlan, match="NoSuchLifecycleConfiguration"):
+        scene.apply(manifest)
+
+    assert before == scene.everything()
+
+    scene.shop.rules.put(scene.bucket, read_configuration(RULES))
+    scene.version("Enabled")
     put_all(scene.client, scene.bucket, ["logs/x"])
     newest = next(version for key, version, latest, _ in scene.everything() if key == "a.csv" and latest)
     scene.client.delete_object(Bucket=scene.bucket, Key="a.csv", VersionId=newest)
@@ -130,24 +153,6 @@ def test_what_was_overwritten_since_the_plan_is_left_alone(scene):
     assert 2 == applied.outcomes["changed"].objects
     assert alive == {row for row in scene.everything() if row[2]}
     assert b"a.csv" == scene.client.get_object(Bucket=scene.bucket, Key="a.csv")["Body"].read()
-
-
-def test_other_rules_or_another_versioning_make_a_plan_stale(scene):
-    """A plan is for the rules and the versioning that it was made from, and for a bucket that is there."""
-    manifest, before = scene.plan(), scene.everything()
-    scene.shop.rules.put(scene.bucket, read_configuration({"Rules": RULES["Rules"][:1]}))
-    with pytest.raises(StalePlan, match="rules or the versioning"):
-        scene.apply(manifest)
-    scene.shop.rules.put(scene.bucket, read_configuration(RULES))
-    suspended = {"Status": "Suspended"}
-    scene.client.put_bucket_versioning(Bucket=scene.bucket, VersioningConfiguration=suspended)
-    with pytest.raises(StalePlan, match="rules or the versioning"):
-        scene.apply(manifest)
-    scene.shop.rules.delete(scene.bucket)
-    with pytest.raises(StalePlan, match="NoSuchLifecycleConfiguration"):
-        scene.apply(manifest)
-
-    assert before == scene.everything()
 
 
 def test_a_bucket_that_cannot_be_read_stops_the_plan(scene, monkeypatch):

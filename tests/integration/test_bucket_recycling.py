@@ -20,11 +20,10 @@ from ebbtide.engine.run_tables import stream_decisions
 from ebbtide.state.runs import Ledger
 from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.s3.bin import BucketBin, bucket_bin
-from ebbtide.targets.s3.bin_place import BIN_ROOT
 from ebbtide.targets.s3.context import BucketContext, Source
-from ebbtide.targets.s3.model import Hold, Versioning
-from ebbtide.targets.s3.rulebook import BucketRules
+from ebbtide.targets.s3.model import BIN_ROOT, Hold, Versioning
 from ebbtide.targets.s3.rules.document import read_configuration
+from ebbtide.targets.s3.stored_rules import BucketRules
 
 pytestmark = pytest.mark.spark
 

@@ -49,7 +49,7 @@ class Scene:
     def __init__(self, ebb, proxy, server, bucket):
         self.ebb, self.proxy, self.server, self.bucket = ebb, proxy, server, bucket
         self.target = f"s3://{bucket}"
-        # Small waves, few tries, and one task, so that requests come in order.
+        # Small batches, few tries, and one task, so that requests come in order.
         ebb.folder.joinpath("ebbtide.toml").write_text(
             f'[store]\nendpoint = "{proxy.endpoint}"\nretries = 2\n'
             "path_style = true\nallow_http = true\nordered = false\n"
@@ -181,7 +181,7 @@ def wrong_credentials(monkeypatch):
 def ebb(spark, s3_server, tmp_path, monkeypatch, capsys):
     """Run commands in a folder of their own, on the tests' Spark; what they say holds no secret."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(State, "spark", lambda _state, _master=None: nullcontext(spark))
+    monkeypatch.setattr(State, "spark", lambda *_: nullcontext(spark))
 
     def call(*arguments, now=""):
         with pytest.MonkeyPatch.context() as patched:

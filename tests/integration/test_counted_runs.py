@@ -10,12 +10,12 @@ from tests.services.lake import REPOSITORY
 from tests.services.old_state import old_state
 
 from ebbtide.core.errors import MetadataError
-from ebbtide.engine.burials import outcome_folders
+from ebbtide.engine.run_folder import outcome_folders
 from ebbtide.engine.tables import counted
 from ebbtide.engine.tables.row_counts import RECORD
 from ebbtide.state.runs import RunState
 from ebbtide.targets.repository import ranges
-from ebbtide.targets.repository.rulebook import stored_policy
+from ebbtide.targets.repository.rules import stored_policy
 from ebbtide.targets.repository.world import ONLY_WORLD, world_of
 
 __all__ = ["ebb"]

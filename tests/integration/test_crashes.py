@@ -13,7 +13,6 @@ from tests.integration.crashing import (
     JOBS,
     OBJECTS,
     SECOND_PLAN,
-    Executioner,
     Scene,
     chain,
     current,
@@ -24,6 +23,7 @@ from tests.integration.crashing import (
     quick,
     run,
 )
+from tests.services.executioner import Executioner
 from tests.services.lake import REPOSITORY
 
 from ebbtide.state.runs import RunState
@@ -34,7 +34,7 @@ FOLDED = "removed items folded"
 CHAINS = {
     # Some of its steps: `tests.crash_everywhere` kills it at each, and a first plan, which makes the same.
     SECOND_PLAN: SECOND_PLAN.steps[1::3],
-    # A wave that is begun is killed once more, with some files gone; what is listed is not folded again.
+    # A batch that is begun is killed once more, with some files gone; what is listed is not folded again.
     APPLY: [
         late
         for step in APPLY.steps
@@ -47,7 +47,7 @@ ONE_BY_ONE = [(APPLY, f"unlink:{OBJECTS - 1}"), (APPLY, FOLDED), (SECOND_PLAN, "
 
 @pytest.fixture(scope="module")
 def scene(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    """Build a lake with a plan of two waves, and with what came after."""
+    """Build a lake with a plan of two batches, and with what came after."""
     base = tmp_path_factory.mktemp("crashes")
     with Executioner(spark, base / "deaths.log") as executioner:
         scene = Scene(quick(spark), base / "lake", base / "pristine", executioner)

@@ -198,7 +198,7 @@ def test_the_commands_from_delete_to_report(spark, tmp_path, monkeypatch, capsys
     """The command line collects a deleted repository; without an override the breaker stops it."""
 
     @contextmanager
-    def shared_spark(_state, _master=None):
+    def shared_spark(*_):
         yield spark
 
     monkeypatch.setattr(State, "spark", shared_spark)

@@ -12,15 +12,15 @@ from tests.services.runs import plan_deleted, plan_lake_bin
 from ebbtide.core.decision import CollectorName, Decision, HoldReason
 from ebbtide.engine.plan import PlanOptions
 from ebbtide.targets.repository.explanation import ABSENT, KEPT
-from ebbtide.targets.repository.rulebook import SweepRules, stored_rulebook
+from ebbtide.targets.repository.rules import SweepRules, stored_rules
 
 pytestmark = pytest.mark.spark
 
 
 def plan_all(lake: Lake):
     """Plan by lifecycle, retention and the search for garbage, in one run."""
-    rules = stored_rulebook(lake.repository, lifecycle=True, uncommitted=SweepRules(), retention=True)
-    return lake.plan(rulebook=rules)
+    rules = stored_rules(lake.repository, lifecycle=True, uncommitted=SweepRules(), retention=True)
+    return lake.plan(rules=rules)
 
 
 def test_every_row_of_a_plan_is_explained(lake):

@@ -108,7 +108,7 @@ def test_the_root_cause_of_a_failure_is_said(spark, tmp_path, fail, cause, advic
     assert cause in failed.value.what
     assert "An error occurred while calling" not in failed.value.what
     assert failed.value.fix.startswith(advice)
-    assert f"the whole story is in {FailureLog.file}" in failed.value.fix
+    assert f"the whole text is in {FailureLog.file}" in failed.value.fix
     assert "--full" not in failed.value.fix
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake
+from pyspark.sql import SparkSession
+from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, sample_lake
 from tests.services.runs import check_lake
 
 from ebbtide.core.errors import Busy, EbbtideError, NotFound, ObjectGone, StalePlan
+from ebbtide.core.manifest import Manifest
 from ebbtide.engine import actor
-from ebbtide.engine.apply import ApplyOptions
+from ebbtide.engine.apply import Applied, ApplyOptions
 from ebbtide.state.locks import target_lock
 from ebbtide.state.runs import RunState
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.repository.collector import RepositoryCollector
-from ebbtide.targets.repository.rulebook import stored_rulebook
+from ebbtide.targets.repository.rules import stored_rules
 
 pytestmark = pytest.mark.spark
 
@@ -25,7 +30,7 @@ OTHER_DAYS = {"old-raw": {"prefix": "raw/", "days": 31}}
 
 def target_of(lake: Lake) -> RepositoryCollector:
     """Give the repository as apply sees it."""
-    rules = stored_rulebook(lake.repository, lifecycle=True)
+    rules = stored_rules(lake.repository, lifecycle=True)
     return RepositoryCollector(lake.shop.context, lake.repository, rules)
 
 
@@ -40,51 +45,68 @@ def missing_objects(lake: Lake, prefix: str) -> list[str]:
     return [entry.key for entry in lake.catalog.ls(REPOSITORY, "main", prefix) if entry.address not in there]
 
 
-def test_a_copy_during_a_wave_waits_and_finds_the_object_gone(lake, tmp_path):
-    """A copy of an object that is being deleted does not get in before it is gone, and is told who did it."""
-    manifest, seen = lake.plan(), []
-    other = Catalog(
-        f"sqlite:///{tmp_path}/catalog.db",
-        clock=lake.clock,
-        removed_items=lake.catalog._removed_items,
-        fence_wait=timedelta(minutes=5),
-    )
+@dataclass
+class Meanwhile:
+    """A lake, and what its users did and were told while a batch was deleted."""
+
+    lake: Lake
+    manifest: Manifest
+    applied: Applied
+    refused: Busy
+    patient: Future[Any]
+    still_waiting: bool
+
+
+@pytest.fixture(scope="module")
+def meanwhile(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Meanwhile]:
+    """Apply a plan; meanwhile one user copies and does not wait, one copies and waits, and one uploads."""
+    folder = tmp_path_factory.mktemp("meanwhile")
+    lake = sample_lake(spark, folder)
+    known = {"clock": lake.clock, "removed_items": lake.catalog._removed_items}
+    hasty = Catalog(f"sqlite:///{folder}/catalog.db", fence_wait=timedelta(0), **known)
+    other = Catalog(f"sqlite:///{folder}/catalog.db", fence_wait=timedelta(minutes=5), **known)
+    manifest, seen = lake.plan(), {}
     with ThreadPoolExecutor(1) as pool:
 
-        def copy(step: str) -> None:
+        def use(step: str) -> None:
             if step == "batch 0 started":
-                seen.append(pool.submit(other.copy, REPOSITORY, "main", "raw/1", "keep/mine"))
+                with pytest.raises(Busy) as seen["refused"]:
+                    hasty.copy(REPOSITORY, "main", "raw/1", "keep/hasty")
+                seen["patient"] = pool.submit(other.copy, REPOSITORY, "main", "raw/1", "keep/mine")
+                lake.upload("raw/new")
+                lake.commit()
             if step == "batch 0 deleted":
-                seen.append(wait(seen[:1], timeout=0.5).done)
+                seen["waiting"] = not wait([seen["patient"]], timeout=0.5).done
 
-        applied = lake.apply(manifest, on_step=copy)
-        with pytest.raises(ObjectGone, match=f"run {manifest.run_id} deleted it"):
-            seen[0].result(timeout=300)
+        applied = lake.apply(manifest, on_step=use)
+        wait([seen["patient"]], timeout=300)
+    yield Meanwhile(lake, manifest, applied, seen["refused"].value, seen["patient"], seen["waiting"])
+    hasty.close()
     other.close()
 
-    assert set() == seen[1]
-    assert 5 == applied.freed.objects
-    assert [] == missing_objects(lake, "keep/")
-    assert gate_of(lake) is None
+
+def test_a_copy_during_a_batch_waits_and_finds_the_object_gone(meanwhile):
+    """A copy of an object that is being deleted does not get in before it is gone, and is told who did it."""
+    with pytest.raises(ObjectGone, match=f"run {meanwhile.manifest.run_id} deleted it"):
+        meanwhile.patient.result(timeout=0)
+
+    assert meanwhile.still_waiting
+    assert 5 == meanwhile.applied.freed.objects
+    assert [] == missing_objects(meanwhile.lake, "keep/")
+    assert gate_of(meanwhile.lake) is None
 
 
-def test_who_does_not_want_to_wait_is_refused(lake, tmp_path):
+def test_who_does_not_want_to_wait_is_refused(meanwhile):
     """A copy during a batch that runs out of patience says which run is at work, and refers to nothing."""
-    manifest, refused = lake.plan(), []
-    hasty = Catalog(f"sqlite:///{tmp_path}/catalog.db", fence_wait=timedelta(0))
-
-    def copy(step: str) -> None:
-        if step == "batch 0 started":
-            with pytest.raises(Busy, match=f"run {manifest.run_id} is deleting objects of 'lake'") as busy:
-                hasty.copy(REPOSITORY, "main", "raw/1", "keep/mine")
-            refused.append(busy)
-
-    lake.apply(manifest, on_step=copy)
-    hasty.close()
-
-    assert 1 == len(refused)
+    assert f"run {meanwhile.manifest.run_id} is deleting objects of 'lake'" in str(meanwhile.refused)
     with pytest.raises(NotFound):
-        lake.catalog.stat(REPOSITORY, "main", "keep/mine")
+        meanwhile.lake.catalog.stat(REPOSITORY, "main", "keep/hasty")
+
+
+def test_uploads_during_a_batch_go_on(meanwhile):
+    """Uploads and commits do not wait for a run that is deleting, nor disturb it."""
+    assert RunState.SUCCEEDED == meanwhile.lake.state(meanwhile.manifest)
+    assert b"raw/new" == meanwhile.lake.catalog.read(REPOSITORY, "main", "raw/new")
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.long)])
@@ -110,32 +132,12 @@ def test_copies_between_the_last_look_and_the_gate_keep_their_objects(lake, monk
     assert gate_of(lake) is None
 
 
-def test_uploads_during_a_wave_go_on(lake):
-    """Uploads and commits do not wait for a run that is deleting, nor disturb it."""
-    manifest = lake.plan()
+def test_a_gate_that_another_run_closed_stops_apply_and_its_own_does_not(lake):
+    """
+    A run of another ledger on the same catalog, even of the same number, is not disturbed.
 
-    def write(step: str) -> None:
-        if step == "batch 0 started":
-            lake.upload("raw/new")
-            lake.commit()
-
-    lake.apply(manifest, on_step=write)
-
-    assert RunState.SUCCEEDED == lake.state(manifest)
-    assert b"raw/new" == lake.catalog.read(REPOSITORY, "main", "raw/new")
-
-
-def test_a_gate_that_the_run_itself_left_closed_is_taken_over(lake):
-    """A run that was killed with the gate closed goes on with it, and opens it at the end."""
-    manifest = lake.plan()
-    target_of(lake).fence(manifest)
-
-    assert 5 == lake.apply(manifest).freed.objects
-    assert gate_of(lake) is None
-
-
-def test_a_gate_that_another_run_closed_stops_apply(lake):
-    """A run of another ledger on the same catalog, even of the same number, is not disturbed."""
+    A run that was killed with the gate closed goes on with it, and opens it at the end.
+    """
     manifest, before = lake.plan(), lake.stored()
     other = f"{manifest.run_id}@another moment"
     lake.catalog.close_fence(REPOSITORY, other)
@@ -143,13 +145,20 @@ def test_a_gate_that_another_run_closed_stops_apply(lake):
         lake.apply(manifest)
 
     assert (before, other) == (lake.stored(), gate_of(lake))
+
     lake.catalog.open_fence(REPOSITORY, other)
+    target_of(lake).fence(manifest)
 
     assert 5 == lake.apply(manifest).freed.objects
+    assert gate_of(lake) is None
 
 
-def test_a_run_that_became_stale_keeps_no_gate_closed(lake):
-    """A plan that can never be finished opens the gate that its killed apply had left closed."""
+def test_a_run_that_became_stale_keeps_no_gate_closed_unless_it_is_at_work(lake):
+    """
+    A plan that can never be finished opens the gate that its killed apply had left closed.
+
+    Checking a stale plan does not open the fence of an apply that is running.
+    """
     manifest = lake.plan()
     lake.policy(OTHER_DAYS)
     for refuse in (lake.apply, lambda plan: check_lake(lake.shop, plan, ApplyOptions())):
@@ -159,12 +168,7 @@ def test_a_run_that_became_stale_keeps_no_gate_closed(lake):
 
         assert gate_of(lake) is None
 
-
-def test_a_check_leaves_the_gate_to_a_run_at_work(lake):
-    """Whoever only looks at a stale plan does not open the gate under an apply that is running."""
-    manifest = lake.plan()
     target_of(lake).fence(manifest)
-    lake.policy(OTHER_DAYS)
     with target_lock(lake.shop.root, manifest.target_uid, "a run at work"), pytest.raises(StalePlan):
         check_lake(lake.shop, manifest, ApplyOptions())
 
@@ -187,26 +191,20 @@ def failing():
     return Failing
 
 
-def test_a_wave_that_failed_leaves_the_gate_open(lake, monkeypatch):
-    """When the deleting job itself fails the gate is opened, and applying again finishes the run."""
-    manifest = lake.plan()
-    with monkeypatch.context() as patch:
-        patch.setattr(actor, "_Deleter", failing())
-        with pytest.raises(EbbtideError, match="a Spark job failed"):
-            lake.apply(manifest)
-
-    assert (None, RunState.FAILED) == (gate_of(lake), lake.state(manifest))
-    assert 5 == lake.apply(manifest).freed.objects
-
-
-def test_an_apply_that_is_interrupted_by_its_user_opens_the_gate(lake):
-    """Ctrl-C within a batch opens the gate once no task runs any more, and the run has failed."""
+def test_an_apply_that_fails_or_is_interrupted_by_its_user_opens_the_gate(lake, monkeypatch):
+    """After a failed job, or Ctrl-C within a batch, the gate is open; applying again finishes the run."""
     manifest = lake.plan()
 
     def interrupt(step: str) -> None:
         if step == "batch 0 started":
             raise KeyboardInterrupt
 
+    with monkeypatch.context() as patch:
+        patch.setattr(actor, "_Deleter", failing())
+        with pytest.raises(EbbtideError, match="a Spark job failed"):
+            lake.apply(manifest)
+
+    assert (None, RunState.FAILED) == (gate_of(lake), lake.state(manifest))
     with pytest.raises(KeyboardInterrupt):
         lake.apply(manifest, on_step=interrupt)
 

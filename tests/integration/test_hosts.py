@@ -189,7 +189,7 @@ def test_a_lost_executor_is_named(site):
 
     assert "a Spark job failed: ExecutorLostFailure" in done.stdout, done.stderr
     assert f"(on host {site.one.address})" in done.stdout
-    assert f"the whole story is in {site.folder / 'spark.log'}" in done.stdout
+    assert f"the whole text is in {site.folder / 'spark.log'}" in done.stdout
 
 
 @contextmanager

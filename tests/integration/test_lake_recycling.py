@@ -9,23 +9,20 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, make_lake
-from tests.services.runs import plan_lake_bin
 from tests.services.seaweed import S3Server, fresh_bucket
 
 from ebbtide.core.decision import HoldReason
-from ebbtide.core.errors import BreakerTripped, ObjectGone, SafetyStop, StalePlan
+from ebbtide.core.errors import ObjectGone, SafetyStop, StalePlan
 from ebbtide.core.manifest import Manifest, Tally
 from ebbtide.engine.bin import RestoreChoice
-from ebbtide.engine.plan import PlanOptions
 from ebbtide.engine.removed_table import RemovedTable
 from ebbtide.engine.restore import Restored
 from ebbtide.engine.restore import restore as restore_items
 from ebbtide.engine.run_tables import stream_decisions
 from ebbtide.engine.verdicts import TOUCHED, layers_in
-from ebbtide.state.runs import RunState
 from ebbtide.targets.lake.bin import BIN_ROOT, LakeBin, lake_bin
 from ebbtide.targets.repository.removed_objects import RemovedObjects
-from ebbtide.targets.repository.rulebook import SweepRules, stored_rulebook
+from ebbtide.targets.repository.rules import SweepRules, stored_rules
 
 pytestmark = pytest.mark.spark
 
@@ -80,8 +77,8 @@ def restore(lake: Lake, manifest: Manifest, *items: str) -> Restored:
 def plan_all(lake: Lake, *, full: bool = False) -> Manifest:
     """Ask all collectors; `full` trusts nothing that earlier runs left."""
     sweep = SweepRules(clean=full)
-    rules = stored_rulebook(lake.repository, lifecycle=True, uncommitted=sweep, retention=True)
-    return lake.plan(rulebook=rules, full=full)
+    rules = stored_rules(lake.repository, lifecycle=True, uncommitted=sweep, retention=True)
+    return lake.plan(rules=rules, full=full)
 
 
 @pytest.fixture(params=[pytest.param("folder", marks=pytest.mark.long), "s3"])
@@ -174,26 +171,6 @@ def test_single_items_come_back_and_plans_from_before_are_stale(lake):
     assert set() == lake.due(lake.plan())
 
 
-def test_the_bin_is_emptied_of_what_has_been_there_for_its_days(lake):
-    """A bin plan takes what is expired and nothing else, has a breaker of its own, and is for good."""
-    recycle(lake)
-    lake.apply(lake.plan())
-    lake.day(50)
-    early = plan_lake_bin(lake.spark, lake.shop, REPOSITORY, options=PlanOptions())
-    lake.day(55)
-    kept = lake.stored()
-    late = plan_lake_bin(lake.spark, lake.shop, REPOSITORY, options=PlanOptions())
-    with pytest.raises(BreakerTripped):
-        lake.apply(late)
-    lake.apply(late, override_breaker=True)
-    with pytest.raises(ObjectGone, match="deleted for good"):
-        lake.catalog.read(REPOSITORY, OLD, "raw/1")
-
-    assert (0, 5) == (early.summary.due.objects, late.summary.due.objects)
-    assert RunState.SUCCEEDED == lake.state(late)
-    assert (kept, []) == (lake.stored(), lake.listing(BIN_ROOT))
-
-
 def test_a_run_that_was_interrupted_can_be_undone_whole(lake):
     """All that it had set aside comes back and the gate is open; before, nothing else can be restored."""
     recycle(lake)
@@ -236,8 +213,8 @@ def test_a_restored_item_is_held_and_cycles_do_not_make_plans_larger(lake):
     done = restore_items(LakeBin(lake.shop, REPOSITORY), RestoreChoice(manifest.recycling.folder))
     until = lake.clock() + timedelta(days=DAYS)
     held = lake.plan()
-    sweep = stored_rulebook(lake.repository, lifecycle=True, uncommitted=SweepRules())
-    swept = lake.plan(rulebook=sweep)
+    sweep = stored_rules(lake.repository, lifecycle=True, uncommitted=SweepRules())
+    swept = lake.plan(rules=sweep)
     rows = {row["address"]: row for row in stream_decisions(lake.folder(held)) if row["address"] in due}
     found = RemovedObjects(lake.shop.root, lake.ledger, BIN_ROOT).restored(lake.repository.url, min(due))
     lake.clock.now = until

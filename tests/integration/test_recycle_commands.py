@@ -32,7 +32,7 @@ def sales(ebb: Ebb) -> Ebb:
     return ebb
 
 
-def no_spark(_state, _master=None):
+def no_spark(*_):
     """Fail whoever starts Spark."""
     raise AssertionError("this command must not start Spark")
 
@@ -56,7 +56,7 @@ def test_the_bin_from_its_setting_to_its_end(sales, spark, monkeypatch):
     unknown = sales("restore", "1", "raw/nobody.csv", now=TODAY, code=2)[1]
     itself = sales("restore", "2", code=2)[1]
     kinds = [one["collector"] for one in sales.json("runs")]
-    monkeypatch.setattr(State, "spark", lambda _state, _master=None: nullcontext(spark))
+    monkeypatch.setattr(State, "spark", lambda *_: nullcontext(spark))
     due = sales.json("plan", "lake:sales", now=TODAY)["summary"]["due"]["objects"]
     emptied = sales.json("recycle", "empty", "lake:sales", "--older-than", "7", "--yes", now=LATER)
     for_good = sales("lake", "cat", "sales", "raw/b.csv", code=2)[1]
@@ -84,6 +84,7 @@ def test_the_bin_from_its_setting_to_its_end(sales, spark, monkeypatch):
     assert [] == sales.json("recycle", "ls", "lake:sales")["runs"]
 
 
+@pytest.mark.long
 def test_the_bin_of_a_bucket(ebb, s3_server, bucket, spark, monkeypatch):
     """The same commands set, show, undo and empty the bin of a bucket."""
     client, target, later = s3_server.client(), f"s3://{bucket}", "2099-01-01"
@@ -103,7 +104,7 @@ def test_the_bin_of_a_bucket(ebb, s3_server, bucket, spark, monkeypatch):
     listed = ebb("recycle", "ls", target)[0]
     restored = ebb("restore", "1", "logs/a", "logs/a", now=later)[0]
     copied = ebb("restore", target, "logs/b", "--to", "out")[0]
-    monkeypatch.setattr(State, "spark", lambda _state, _master=None: nullcontext(spark))
+    monkeypatch.setattr(State, "spark", lambda *_: nullcontext(spark))
     expiry = ebb("plan", target, "--bin", now="2099-01-20")[0]
     ebb("apply", "latest", "--yes", "--override-breaker", now="2099-01-20")
     empty = ebb.json("recycle", "ls", target)["runs"]

@@ -23,7 +23,7 @@ from tests.services.registry import RegistryServer, registry_server
 
 from ebbtide.core.errors import Denied, EbbtideError, MetadataError, NotFound, SafetyStop, StoreError
 from ebbtide.core.instant import NEVER, parse_instant, to_micros
-from ebbtide.engine.tables.files import write_rows
+from ebbtide.engine.tables.counted import write_rows
 from ebbtide.targets.oci.client.image_layout import ImageLayout
 from ebbtide.targets.oci.client.manifest import OCI_INDEX
 from ebbtide.targets.oci.client.registry import Registry, RegistrySpec

@@ -7,7 +7,7 @@ from tests.services.lake import REPOSITORY, make_lake
 
 from ebbtide.core.decision import CollectorName
 from ebbtide.core.errors import ObjectGone, PolicyError, StalePlan
-from ebbtide.targets.repository.rulebook import SweepRules, stored_rulebook
+from ebbtide.targets.repository.rules import SweepRules, stored_rules
 
 pytestmark = pytest.mark.spark
 
@@ -89,8 +89,8 @@ def test_all_collectors_in_one_plan(lake):
     lake.day(40)
     kept = {address(lake, "main", key) for key in ("a", "b")}
     old = {address(lake, ref, "a") for ref in ("main~3", "main~2")}
-    rules = stored_rulebook(lake.repository, lifecycle=True, uncommitted=SweepRules(), retention=True)
-    manifest = lake.plan(rulebook=rules)
+    rules = stored_rules(lake.repository, lifecycle=True, uncommitted=SweepRules(), retention=True)
+    manifest = lake.plan(rules=rules)
     lake.apply(manifest, override_breaker=True)
     found = {tally.label: tally.objects for tally in manifest.summary.by_collector}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.services.lake import REPOSITORY, Lake, make_lake, plan_with_many_waves
+from tests.services.lake import REPOSITORY, Lake, make_lake, plan_with_many_batches
 
 from ebbtide.core.errors import ObjectGone
 from ebbtide.engine.tables.contracts import PLAN
@@ -94,9 +94,9 @@ def test_a_new_reference_that_has_lapsed_keeps_nothing(told, story):
     assert ("deleted", "", False) == told[story]
 
 
-def test_a_reference_made_between_two_waves(lake):
+def test_a_reference_made_between_two_batches(lake):
     """What comes to be referenced while apply is at work is kept by the batches that are still to come."""
-    manifest = plan_with_many_waves(lake)
+    manifest = plan_with_many_batches(lake)
     rows = PLAN.read(lake.spark, lake.folder(manifest).plan).toArrow().to_pylist()
     named = [row for row in rows if row["names"] != ["raw/6"]]  # its key has another object by now
     first, last = (choose(named, key=lambda row: row["batch"]) for choose in (min, max))

@@ -1,13 +1,9 @@
-"""The seed's own examples, through `ebb simulate` and `ebb policy test`, as a user runs them."""
+"""The seed's own examples, through `ebb simulate` and `ebb policy test`, with the commands that users run."""
 
 import json
-import os
-import subprocess
-import sys
 from contextlib import nullcontext
 
 import pytest
-from tests.services.spark import QUICK
 
 from ebbtide.cli.main import run
 from ebbtide.cli.state import State
@@ -53,7 +49,7 @@ DEDUPLICATION = {
 def ebb(spark, tmp_path, monkeypatch, capsys):
     """Run a command in a folder of its own, on the tests' Spark, and give its exit code and output."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(State, "spark", lambda _state, _master=None: nullcontext(spark))
+    monkeypatch.setattr(State, "spark", lambda *_: nullcontext(spark))
 
     def call(*arguments, files=()):
         for name, content in files:
@@ -61,31 +57,6 @@ def ebb(spark, tmp_path, monkeypatch, capsys):
         code = run(list(arguments))
         said = capsys.readouterr()
         return code, said.out, said.err
-
-    return call
-
-
-@pytest.fixture
-def real_ebb(tmp_path):
-    """Run the real command in a process and a folder of its own, with its own Spark."""
-
-    def call(*arguments, files=()):
-        for name, content in files:
-            (tmp_path / name).write_text(json.dumps(content))
-        command = [sys.executable, "-c", "from ebbtide.cli.main import main; main()", *arguments]
-        done = subprocess.run(
-            command,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={
-                **os.environ,
-                "EBBTIDE_SPARK__SHUFFLE_PARTITIONS": "2",
-                "EBBTIDE_SPARK__JAVA_OPTIONS": QUICK,
-            },
-        )
-        return done.returncode, done.stdout, done.stderr
 
     return call
 
@@ -129,7 +100,7 @@ def test_the_policy_table_and_current_rules(ebb):
     ] == rules
 
 
-def test_policy_suites(real_ebb):
+def test_policy_suites(ebb):
     """The five-row example and its neighbours pass as a suite; a wrong expectation fails and is shown."""
     branches = {
         "policy": {"r": {"prefix": "", "days": 10, "branch_days": {"b1": 5}}},
@@ -162,7 +133,7 @@ def test_policy_suites(real_ebb):
         },
         {"name": "wrong", "world": DEDUPLICATION, "now": "1998-01-20", "expect": {"due": ["2"]}},
     ]
-    code, text, _ = real_ebb("policy", "test", "suite.json", "--json", files=[("suite.json", suite)])
+    code, text, _ = ebb("policy", "test", "suite.json", "--json", files=[("suite.json", suite)])
     found = json.loads(text)
 
     assert 1 == code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from sqlalchemy import delete, update
-from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, plan_with_many_waves
+from tests.services.lake import RAW_30_DAYS, REPOSITORY, Lake, plan_with_many_batches
 
 from ebbtide.core.errors import NotFound, StalePlan
 from ebbtide.state.runs import RunState
@@ -60,7 +60,7 @@ CHANGES = [
 
 
 def test_a_plan_whose_target_changed_is_stale(lake, tmp_path):
-    """A plan for another policy, namespace or repository of the same name is stale; nothing is deleted."""
+    """A plan for another policy, namespace or repository is stale, or finds none; nothing is deleted."""
     manifest = lake.plan()
     namespace = lake.catalog.repository(REPOSITORY).namespace
     before = [path for path in (tmp_path / "objects").rglob("*") if "_lakefs" not in path.parts]
@@ -73,6 +73,11 @@ def test_a_plan_whose_target_changed_is_stale(lake, tmp_path):
         assert (3, RunState.PLANNED) == (stale.value.exit_code, lake.state(manifest))
         set_namespace(lake, namespace)
         lake.policy(RAW_30_DAYS)
+    lake.catalog.delete_repository(REPOSITORY)
+    with pytest.raises(NotFound):
+        lake.apply(manifest)
+
+    assert RunState.PLANNED == lake.state(manifest)
 
 
 def test_a_policy_spelled_differently_is_the_same_policy(lake):
@@ -83,19 +88,9 @@ def test_a_policy_spelled_differently_is_the_same_policy(lake):
     assert 5 == lake.apply(manifest).freed.objects
 
 
-def test_a_plan_whose_repository_is_gone_finds_nothing(lake):
-    """A plan for a repository that was deleted says so and is not applied."""
-    manifest = lake.plan()
-    lake.catalog.delete_repository(REPOSITORY)
-    with pytest.raises(NotFound):
-        lake.apply(manifest)
-
-    assert RunState.PLANNED == lake.state(manifest)
-
-
-def test_a_policy_that_changes_between_waves_stops_the_rest(lake):
-    """Waves that come after a change of policy are not begun; the outcomes are those of the waves before."""
-    manifest = plan_with_many_waves(lake)
+def test_a_policy_that_changes_between_batches_stops_the_rest(lake):
+    """Batches after a change of policy are not begun; the outcomes are those of the batches before."""
+    manifest = plan_with_many_batches(lake)
     before = lake.stored()
 
     def change(step: str) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 
 import pyarrow as pa
 import pytest
-from tests.services.lake import REPOSITORY, make_lake
+from tests.services.lake import REPOSITORY, Lake, make_lake
 
 from ebbtide.core.errors import LiveObjectMissing
+from ebbtide.core.manifest import Manifest
 from ebbtide.state.runs import RunState
 from ebbtide.storage.store import DeleteRequest
 from ebbtide.targets.lake.catalog.partitions import branch_path
@@ -35,24 +37,70 @@ def finish(lake, manifest):
     lake.apply(manifest, override_breaker=True)
 
 
-def test_what_nothing_references_goes(lake):
-    """An upload that was overwritten, reset or left behind by a deleted branch is due after a day."""
-    kept = lake.upload("a", "b")
+@dataclass
+class Swept:
+    """A lake that was swept, what was written to it before, and what lay there when it was planned."""
+
+    lake: Lake
+    manifest: Manifest
+    head: str
+    garbage: set[str]
+    used: set[str]
+    strangers: set[str]
+    notes: list[str]
+    """What earlier runs had left on the branch path when the plan was made."""
+
+
+def write_strangers(lake, place):
+    """Write files that are no data objects by the path convention, among those that are and elsewhere."""
+    strangers = {
+        "_lakefs/stray.json",
+        "_lakefs/committed/readme.txt",
+        "at the root",
+        "elsewhere/data.parquet",
+        "repos/other/branches/b/0/0",
+        f"{path_of(lake)}directly on the branch path",
+        f"{place}/a file: with spaces",
+        f"{place}/ünïcode",
+        f"{place}/deeper/{'0' * 32}",
+        f"{path_of(lake)}no partition/{'1' * 32}",
+    }
+    for key in strangers:
+        lake.write(key, b"stranger")
+    return strangers
+
+
+@pytest.fixture(scope="module")
+def swept(spark, tmp_path_factory):
+    """Sweep a lake with garbage of each kind, with what is in use, and with files of strangers."""
+    lake = make_lake(spark, tmp_path_factory.mktemp("swept"))
+    used = lake.upload("a", "b")
     overwritten = lake.upload("c")
-    kept |= lake.upload("c")
-    lake.commit()
+    used |= lake.upload("c")
+    head = lake.commit()
     reset = lake.upload("d")
     lake.catalog.reset(REPOSITORY, "main")
     lake.catalog.create_branch(REPOSITORY, "other", "main")
     left = lake.upload("e", "f", branch="other")
     lake.catalog.delete_branch(REPOSITORY, "other")
     staged = lake.upload("g")
+    dropped = lake.upload("x")
+    lake.catalog.delete(REPOSITORY, "main", "x")
+    strangers = write_strangers(lake, dropped["x"].rpartition("/")[0])
     lake.day(2)
     manifest = lake.plan_uncommitted()
-
-    assert {*overwritten.values(), *reset.values(), *left.values()} == lake.due(manifest)
+    notes = lake.listing(path_of(lake) + "_gc/")
     finish(lake, manifest)
-    assert {*kept.values(), *staged.values()} == {key for key in lake.stored() if "/_gc/" not in key}
+    garbage = {*overwritten.values(), *reset.values(), *left.values(), *dropped.values()}
+    return Swept(lake, manifest, head, garbage, {*used.values(), *staged.values()}, strangers, notes)
+
+
+def test_what_nothing_references_goes(swept):
+    """An upload that was overwritten, dropped, reset or left by a deleted branch is due after a day."""
+    stored = {key for key in swept.lake.stored() if "/_gc/" not in key}
+
+    assert swept.garbage == swept.lake.due(swept.manifest)
+    assert swept.used == stored - swept.strangers
 
 
 def test_nothing_is_garbage_before_the_grace_period_is_over(lake):
@@ -84,32 +132,9 @@ def test_an_object_that_was_merged_stays(lake):
     assert set(merged.values()) <= lake.stored()
 
 
-def test_strangers_are_left_alone(lake):
+def test_strangers_are_left_alone(swept):
     """Files that are no data objects by the path convention neither break a run nor are deleted."""
-    lake.upload("kept")
-    garbage = lake.upload("x")
-    lake.catalog.delete(REPOSITORY, "main", "x")
-    place = next(iter(garbage.values())).rpartition("/")[0]
-    strangers = [
-        "_lakefs/stray.json",
-        "_lakefs/committed/readme.txt",
-        "at the root",
-        "elsewhere/data.parquet",
-        "repos/other/branches/b/0/0",
-        f"{path_of(lake)}directly on the branch path",
-        f"{place}/a file: with spaces",
-        f"{place}/ünïcode",
-        f"{place}/deeper/{'0' * 32}",
-        f"{path_of(lake)}no partition/{'1' * 32}",
-    ]
-    for key in strangers:
-        lake.write(key, b"stranger")
-    lake.day(2)
-    manifest = lake.plan_uncommitted()
-
-    assert set(garbage.values()) == lake.due(manifest)
-    finish(lake, manifest)
-    assert set(strangers) <= set(lake.listing())
+    assert swept.strangers <= set(swept.lake.listing())
 
 
 def test_a_referenced_object_that_is_missing_stops_the_run(lake):
@@ -157,20 +182,12 @@ def test_an_upload_in_flight_is_never_collected(lake):
     assert {given.address} == lake.due(lake.plan_uncommitted())
 
 
-def test_a_run_that_succeeded_leaves_its_state(lake):
+def test_a_run_that_succeeded_leaves_its_state(swept):
     """GC commit, last read partition and newest commit are saved on the branch path, after apply alone."""
-    lake.upload("a")
-    head = lake.commit()
-    lake.upload("staged", "x")
-    lake.catalog.delete(REPOSITORY, "main", "x")
-    lake.day(2)
-    manifest = lake.plan_uncommitted()
-    before = lake.listing(path_of(lake) + "_gc/")
-    finish(lake, manifest)
-    state = state_from_json(lake.store.read(state_key(path_of(lake))).decode())
+    state = state_from_json(swept.lake.store.read(state_key(path_of(swept.lake))).decode())
 
-    assert [] == before
-    assert (1, head, manifest.run_id, 0) == (
+    assert [] == swept.notes
+    assert (1, swept.head, swept.manifest.run_id, 0) == (
         state.staged,
         state.newest_commit,
         state.run_id,

@@ -15,7 +15,7 @@ from ebbtide.storage.address import is_inside
 from ebbtide.targets.repository.oracle import _lapse, _lapses, _references
 from ebbtide.targets.repository.policy import LakePolicy
 from ebbtide.targets.repository.retention_rules import RetentionRules
-from ebbtide.targets.repository.rulebook import Rulebook
+from ebbtide.targets.repository.rules import RepositoryRules
 from ebbtide.targets.repository.world_document import WorldDocument
 
 
@@ -67,7 +67,7 @@ def retained(document: WorldDocument, rules: RetentionRules, now: datetime) -> M
 
 
 def kept(
-    document: WorldDocument, rules: Rulebook, now: datetime
+    document: WorldDocument, rules: RepositoryRules, now: datetime
 ) -> Mapping[CollectorName, Mapping[str, frozenset[str]]]:
     """Say, for each collector of a run, which addresses it must leave alone, and what keeps each."""
     return {

@@ -153,7 +153,7 @@ class DecisionMachine(RuleBasedStateMachine):
     def _plan(self, kind: Kind, shift: int, *, dry: bool) -> None:
         self.number += 1
         now = self.repo.clock() + timedelta(days=shift)
-        rules = kind.rulebook(self.repo.policy, self.repo.retention)
+        rules = kind.rules(self.repo.policy, self.repo.retention)
         wanted = expected(self.repo, rules, now)
         self.history.record(wanted.world, now)
         self._count(due=len(wanted.found), held=len(wanted.held), back=shift < 0)

@@ -41,7 +41,7 @@ from ebbtide.core.manifest import Manifest
 from ebbtide.state.runs import RunState
 from ebbtide.targets.lake.repository import CatalogRepository
 from ebbtide.targets.repository.collector import RepositoryCollector
-from ebbtide.targets.repository.rulebook import GRACE, Rulebook, current_rulebook, parse_rulebook
+from ebbtide.targets.repository.rules import GRACE, RepositoryRules, current_rules, parse_rules
 from ebbtide.targets.repository.sweeps import states_from_json
 from ebbtide.targets.repository.uncommitted import STATES
 
@@ -161,7 +161,7 @@ class EngineMachine(RuleBasedStateMachine):
         rules, now = self._rules(kind), self.lake.clock() + timedelta(days=shift)
         watcher = PlanWatcher(self.repo, rules, now, during, self._write)
         try:
-            manifest = self.lake.plan(batch_size=size, now=now, rulebook=rules, on_step=watcher)
+            manifest = self.lake.plan(batch_size=size, now=now, rules=rules, on_step=watcher)
         except LiveObjectMissing:
             missing = watcher.swept.missing if watcher.swept else frozenset[str]()
             assert missing
@@ -174,13 +174,13 @@ class EngineMachine(RuleBasedStateMachine):
         self._check_plan(manifest, watcher)
         return manifest
 
-    def _rules(self, kind: Kind) -> Rulebook:
-        return kind.rulebook(self.repo.policy, self.repo.retention)
+    def _rules(self, kind: Kind) -> RepositoryRules:
+        return kind.rules(self.repo.policy, self.repo.retention)
 
     def _compare(self, manifest: Manifest, kind: Kind) -> None:
         """Plan again, in full: it must be the same; an optimized sweep may miss what a clean one sees."""
         other = Kind.CLEAN if kind is Kind.OPTIMIZED else kind
-        again = self.lake.plan(batch_size=2, now=manifest.now, rulebook=self._rules(other), full=True)
+        again = self.lake.plan(batch_size=2, now=manifest.now, rules=self._rules(other), full=True)
         one, full = decided(self.lake.folder(manifest)), decided(self.lake.folder(again))
         unseen = full.keys() - one.keys()
         assert unseen <= (self.repo.late if kind is Kind.OPTIMIZED else set())
@@ -189,9 +189,9 @@ class EngineMachine(RuleBasedStateMachine):
 
     def _refusal(self, manifest: Manifest) -> str | None:
         """Say why a plan must be refused before its first step, if it must."""
-        planned = parse_rulebook(manifest.policy, manifest.collector)
+        planned = parse_rules(manifest.policy, manifest.collector)
         if (
-            current_rulebook(CatalogRepository(self.repo.catalog, REPOSITORY), planned).hash
+            current_rules(CatalogRepository(self.repo.catalog, REPOSITORY), planned).hash
             != manifest.policy_hash
         ):
             return "stale"
@@ -205,7 +205,10 @@ class EngineMachine(RuleBasedStateMachine):
         except Crash:
             self.history.counts["crashes"] += 1
             if watcher.script.killed and watcher.closed:
-                RepositoryCollector.of_plan(self.lake.shop, manifest).fence(manifest)
+                collector = RepositoryCollector.of_plan(
+                    self.lake.shop.context, self.lake.repository, manifest
+                )
+                collector.fence(manifest)
                 return "killed in a batch"
             return "interrupted"
         except StalePlan:

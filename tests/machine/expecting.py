@@ -12,7 +12,7 @@ from tests.machine.repository import Repository
 from ebbtide.core.decision import CollectorName
 from ebbtide.storage.address import is_inside
 from ebbtide.targets.repository.oracle import judge_world
-from ebbtide.targets.repository.rulebook import Rulebook
+from ebbtide.targets.repository.rules import RepositoryRules
 from ebbtide.targets.repository.world_document import WorldDocument
 
 
@@ -36,7 +36,7 @@ class Expected:
         return self.deadlines.keys() - self.found.keys()
 
 
-def expected(repo: Repository, rules: Rulebook, now: datetime) -> Expected:
+def expected(repo: Repository, rules: RepositoryRules, now: datetime) -> Expected:
     """Ask the oracle; an object that nothing names is held until its upload token has expired, too."""
     world = repo.world(rules)
     judged = judge_world(world, now)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from ebbtide.core.decision import CollectorName
 from ebbtide.targets.repository.policy import LakePolicy
 from ebbtide.targets.repository.retention_rules import RetentionRules
-from ebbtide.targets.repository.rulebook import Rulebook, SweepRules
+from ebbtide.targets.repository.rules import RepositoryRules, SweepRules
 
 
 class Kind(StrEnum):
@@ -20,10 +20,10 @@ class Kind(StrEnum):
     ALL = "all"
     """All three at once; uncommitted garbage as an optimized run does."""
 
-    def rulebook(self, policy: LakePolicy, retention: RetentionRules) -> Rulebook:
+    def rules(self, policy: LakePolicy, retention: RetentionRules) -> RepositoryRules:
         """Give the rules of such a run."""
         sweeps = self in (Kind.CLEAN, Kind.OPTIMIZED, Kind.ALL)
-        return Rulebook(
+        return RepositoryRules(
             lifecycle=policy if self in (Kind.LIFECYCLE, Kind.ALL) else None,
             uncommitted=SweepRules(clean=self is Kind.CLEAN) if sweeps else None,
             retention=retention if self in (Kind.RETENTION, Kind.ALL) else None,
@@ -32,4 +32,4 @@ class Kind(StrEnum):
     @property
     def sweeps(self) -> bool:
         """Tell whether uncommitted garbage is looked for."""
-        return CollectorName.UNCOMMITTED in self.rulebook(LakePolicy(()), RetentionRules()).collectors
+        return CollectorName.UNCOMMITTED in self.rules(LakePolicy(()), RetentionRules()).collectors

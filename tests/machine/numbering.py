@@ -1,4 +1,4 @@
-"""Ids and addresses that are the same in every run, so that a failure can be played again, waves and all."""
+"""Ids and addresses that are the same in every run, so a failure can be replayed, batches and all."""
 
 from __future__ import annotations
 

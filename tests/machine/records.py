@@ -11,8 +11,8 @@ from tests.services.lake import Lake
 
 from ebbtide.core.decision import CollectorName
 from ebbtide.core.manifest import Manifest
-from ebbtide.engine.burials import GONE, outcome_folders
-from ebbtide.engine.run_folder import RunFolder
+from ebbtide.engine.removed_items import GONE
+from ebbtide.engine.run_folder import RunFolder, outcome_folders
 from ebbtide.engine.run_tables import stream_decisions
 
 _BY_CHANCE = "labels"

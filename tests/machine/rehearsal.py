@@ -17,7 +17,7 @@ from tests.machine.repository import Repository
 
 from ebbtide.core.decision import CollectorName
 from ebbtide.storage.store import DeleteRequest
-from ebbtide.targets.repository.rulebook import Rulebook
+from ebbtide.targets.repository.rules import RepositoryRules
 from ebbtide.targets.repository.sweeps import BranchState, save_state
 
 BATCH = 2
@@ -39,7 +39,7 @@ class Plan:
     """What is durable of a run: what it may delete, and which batches were begun and finished."""
 
     number: int
-    rules: Rulebook
+    rules: RepositoryRules
     now: datetime
     found: Mapping[str, CollectorName]
     """What may be deleted, and who found it."""
@@ -68,7 +68,7 @@ class Plan:
 
 def planned(
     number: int,
-    rules: Rulebook,
+    rules: RepositoryRules,
     now: datetime,
     found: Mapping[str, CollectorName],
     states: Mapping[str, BranchState],

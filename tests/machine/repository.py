@@ -25,7 +25,7 @@ from ebbtide.targets.lake.catalog.ranges import ENTRIES
 from ebbtide.targets.repository.model import Commit
 from ebbtide.targets.repository.policy import LakePolicy, PolicyRun, lake_policy
 from ebbtide.targets.repository.retention_rules import RetentionRules, retention_rules
-from ebbtide.targets.repository.rulebook import GRACE, Rulebook
+from ebbtide.targets.repository.rules import GRACE, RepositoryRules
 from ebbtide.targets.repository.world_document import WorldDocument, WrittenObject
 
 OUTSIDE = "file:///outside/the/namespace/"
@@ -98,7 +98,7 @@ class Repository:
         """Write the repository down as it is now."""
         return self.documents.written(self.policy, self.runs)
 
-    def world(self, rules: Rulebook) -> WorldDocument:
+    def world(self, rules: RepositoryRules) -> WorldDocument:
         """Write the repository down with all that the collectors of a run look at."""
         return replace(
             self.document(),

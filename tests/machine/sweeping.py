@@ -21,7 +21,7 @@ from ebbtide.targets.lake.catalog.ranges import read_metarange, read_range
 from ebbtide.targets.lake.repository import CatalogLayout, CatalogRepository
 from ebbtide.targets.repository.live_objects import Scope
 from ebbtide.targets.repository.model import STAGED
-from ebbtide.targets.repository.rulebook import SweepRules
+from ebbtide.targets.repository.rules import SweepRules
 from ebbtide.targets.repository.sweeps import BranchState, Survey, Sweep, survey
 from ebbtide.targets.repository.uncommitted import states_after
 from ebbtide.targets.repository.world_document import WrittenObject

@@ -18,7 +18,7 @@ from ebbtide.core.decision import CollectorName
 from ebbtide.core.manifest import Manifest
 from ebbtide.storage.address import is_inside
 from ebbtide.targets.repository.oracle import address_of, judge_world
-from ebbtide.targets.repository.rulebook import Rulebook, parse_rulebook
+from ebbtide.targets.repository.rules import RepositoryRules, parse_rules
 
 Writes = tuple[tuple[Operation, ...], ...]
 """What writers do at each step in turn."""
@@ -53,7 +53,7 @@ class PlanWatcher:
     """Lets writers in while a plan is made, and notes at the moments that count what it must decide."""
 
     repo: Repository
-    rules: Rulebook
+    rules: RepositoryRules
     now: datetime
     writes: Writes
     write: Callable[[Operation], None]
@@ -158,7 +158,7 @@ class Watcher:
 
     def _expect(self, batch: int) -> None:
         """Say by the oracle, for this very moment, what has to become of each item of a batch."""
-        rules = parse_rulebook(self.manifest.policy, self.manifest.collector)
+        rules = parse_rules(self.manifest.policy, self.manifest.collector)
         keepers = kept(self.repo.document(), rules, self.manifest.now)
         for address, finder in self.batches.get(batch, {}).items():
             # What is gone from an interrupted batch was its own doing, whoever may refer to it by now.

@@ -21,7 +21,7 @@ from tests.services.registry import RegistryServer, registry_server
 
 from ebbtide.core.errors import EbbtideError
 from ebbtide.core.instant import parse_instant
-from ebbtide.engine.tables.files import write_rows
+from ebbtide.engine.tables.counted import write_rows
 from ebbtide.targets.oci.client.image_layout import ImageLayout
 from ebbtide.targets.oci.client.manifest import OCI_INDEX
 from ebbtide.targets.oci.client.registry import RegistrySpec

@@ -7,7 +7,7 @@ from tests.worlds import NOW, many_worlds
 
 from ebbtide.core.decision import Decision, HoldReason
 from ebbtide.core.instant import NEVER, parse_instant
-from ebbtide.engine.burials import RestoredItem
+from ebbtide.engine.removed_table import RestoredItem
 from ebbtide.storage.address import canonical
 from ebbtide.targets.repository.explanation import KEPT, ObjectExplanation, explain, held_since_restore
 from ebbtide.targets.repository.oracle import judge_world

@@ -10,7 +10,7 @@ from tests.worlds import NOW, many_worlds
 
 from ebbtide.core.decision import CollectorName, Decision, HoldReason
 from ebbtide.core.instant import NEVER, parse_instant
-from ebbtide.engine.burials import RestoredItem
+from ebbtide.engine.removed_table import RestoredItem
 from ebbtide.storage.address import canonical
 from ebbtide.targets.repository.explanation import KEPT, combined_verdict, explain, held_until
 from ebbtide.targets.repository.simulation import _worlds, simulate

@@ -68,7 +68,7 @@ def in_another_order(world: World) -> World:
     turned = {name: dict(reversed(world[name].items())) for name in ("policy", "branches", "tags", "staged")}
     for commit in world["commits"]:
         commit["entries"] = dict(reversed(commit["entries"].items()))
-    return plain(turned | {"commits": world["commits"][::-1]})
+    return plain(world | turned | {"commits": world["commits"][::-1]})
 
 
 def with_refs_twice(world: World) -> World:

@@ -11,7 +11,7 @@ from tests.services.outcomes import FIRST, Desk, Happened, Killed, make_desk
 
 from ebbtide.core.decision import RESTORE, Outcome
 from ebbtide.engine import removed_items as removed_segments
-from ebbtide.engine.burials import Buried, RestoredItem, find_burial
+from ebbtide.engine.removed_table import RemovedItem, RestoredItem, find_item
 from ebbtide.engine.tables.digest import hash_addresses
 
 ADDRESSES = [f"data/{number}" for number in range(40)]
@@ -34,7 +34,7 @@ def live(desk: Desk, chance: random.Random, last: Last, now: datetime) -> None:
             outcome = chance.choice([*LEFT, Outcome.RESTORED] if restores else [*LEFT, *DONE])
             rows.append(Happened(address, outcome, until if restores else None))
         finish = chance.random() < 0.8
-        desk.attempt(run_id, rows, wave=chance.randint(0, 1), finish=finish)
+        desk.attempt(run_id, rows, batch=chance.randint(0, 1), finish=finish)
         if finish:
             for row in rows:
                 if row.outcome in DONE or row.outcome is Outcome.RESTORED:
@@ -79,14 +79,14 @@ def test_the_table_is_what_a_replay_gives(tmp_path, monkeypatch, seed):
         fold(desk, chance, now)
     before_folding = list(desk.table.gone_hashes())
     items = desk.table.folded(now)
-    found = {one: find_burial(desk.root, desk.ledger, "lake:x", one) for one in ADDRESSES}
+    found = {one: find_item(desk.root, desk.ledger, "lake:x", one) for one in ADDRESSES}
 
     gone = {one: run for one, (outcome, run, _) in last.items() if outcome is not Outcome.RESTORED}
     back = {one: (until, run) for one, (outcome, run, until) in last.items() if outcome is Outcome.RESTORED}
     held = {number(one): hold for one, hold in back.items() if hold[0] and hold[0] > now}
     assert sorted(map(number, gone)) == [int(one) for one in items.gone_hashes()] == before_folding
     assert held == {key: hold for key, hold in items.holds().items() if hold[0] > now and key in held}
-    assert gone == {one: b.run_id for one, b in found.items() if isinstance(b, Buried)}
+    assert gone == {one: b.run_id for one, b in found.items() if isinstance(b, RemovedItem)}
     assert {one: b.run_id for one, b in found.items() if isinstance(b, RestoredItem)}.items() <= {
         one: run for one, (_, run) in back.items()
     }.items()

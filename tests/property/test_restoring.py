@@ -14,7 +14,7 @@ from ebbtide.core.manifest import Manifest
 from ebbtide.engine.bin import RestoreChoice
 from ebbtide.engine.restore import restore
 from ebbtide.targets.lake.bin import LakeBin, lake_bin
-from ebbtide.targets.repository.rulebook import Rulebook, SweepRules, stored_rulebook
+from ebbtide.targets.repository.rules import RepositoryRules, SweepRules, stored_rules
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -22,10 +22,10 @@ STEPS = 3
 RULES = {"raw": {"prefix": "raw/", "days": 2, "recycle": {"days": 14}}, "tmp": {"prefix": "tmp/", "days": 1}}
 
 
-def rules_of(lake: Lake, *, sweep: bool, clean: bool = False) -> Rulebook:
+def rules_of(lake: Lake, *, sweep: bool, clean: bool = False) -> RepositoryRules:
     """Ask for lifecycle and retention, or for garbage too."""
     rules = SweepRules(clean=clean) if sweep else None
-    return stored_rulebook(lake.repository, lifecycle=True, retention=True, uncommitted=rules)
+    return stored_rules(lake.repository, lifecycle=True, retention=True, uncommitted=rules)
 
 
 def live_a_day(lake: Lake, chance: random.Random, day: int) -> None:
@@ -65,7 +65,7 @@ def test_a_plan_after_restores_is_what_a_look_at_the_store_says(spark, tmp_path,
     """
     An incremental plan decides as a full one, and as a stranger does who has no ledger.
 
-    The stranger knows nothing of burials: of what it decides on, exactly what is stored remains. And an
+    The stranger knows nothing of removed items: of what it decides on, exactly what is stored remains. And an
     optimized sweep finds the garbage that a clean one finds, also where a restore brought it back.
     """
     chance = random.Random(seed)
@@ -76,16 +76,16 @@ def test_a_plan_after_restores_is_what_a_look_at_the_store_says(spark, tmp_path,
     restored = 0
     for step in range(STEPS):
         live_a_day(lake, chance, day=3 * step)
-        lake.apply(lake.plan(rulebook=rules_of(lake, sweep=step % 2 == 0)), override_breaker=True)
+        lake.apply(lake.plan(rules=rules_of(lake, sweep=step % 2 == 0)), override_breaker=True)
         restored += restore_some(lake, chance)
         lake.day(3 * step + 2)
-        mine = rows_of(lake, lake.plan(rulebook=rules_of(lake, sweep=False)))
+        mine = rows_of(lake, lake.plan(rules=rules_of(lake, sweep=False)))
         stranger = open_lake(spark, _elsewhere(tmp_path, step), clock=lake.clock)
         stranger.shop.__dict__["catalog"] = lake.catalog
-        alone = rows_of(stranger, stranger.plan(rulebook=rules_of(lake, sweep=False)))
+        alone = rows_of(stranger, stranger.plan(rules=rules_of(lake, sweep=False)))
         stored = lake.stored()
-        optimized = lake.plan(rulebook=rules_of(lake, sweep=True))
-        clean = lake.plan(rulebook=rules_of(lake, sweep=True, clean=True), full=True)
+        optimized = lake.plan(rules=rules_of(lake, sweep=True))
+        clean = lake.plan(rules=rules_of(lake, sweep=True, clean=True), full=True)
 
         assert {address: row for address, row in alone.items() if address in stored} == mine
         assert rows_of(lake, clean) == rows_of(lake, optimized)

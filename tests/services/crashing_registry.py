@@ -31,7 +31,7 @@ class CrashingRegistry:
     requests: list[str] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
-        """Give what the other has; its requests are counted."""
+        """Pass calls on to the wrapped registry and count its requests."""
         found = getattr(self.inner, name)
         return (lambda *args: self._ask(name, found, args)) if name in _REQUESTS else found
 

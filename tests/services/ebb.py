@@ -55,5 +55,5 @@ def ebb(
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(State, "spark", lambda _state, _master=None: nullcontext(spark))
+    monkeypatch.setattr(State, "spark", lambda *_: nullcontext(spark))
     return Ebb(folder, capsys)

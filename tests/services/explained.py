@@ -22,7 +22,7 @@ from ebbtide.targets.repository.explanation import (
     explain_stored,
     with_removal,
 )
-from ebbtide.targets.repository.rulebook import GRACE, every_rule, parse_rulebook
+from ebbtide.targets.repository.rules import GRACE, every_rule, parse_rules
 from ebbtide.targets.repository.world import world_of
 
 
@@ -88,7 +88,7 @@ def compare_with_explanations(lake: Lake, manifest: Manifest) -> list[dict[str, 
     rows = list(stream_decisions(run_folder(lake.shop.root, manifest.run_id)))
     asked: tuple[str, ...] = (manifest.collector,)
     if manifest.collector not in (EMPTY_BIN, DELETED_REPOSITORY):
-        asked = tuple(map(str, parse_rulebook(manifest.policy, manifest.collector).collectors))
+        asked = tuple(map(str, parse_rules(manifest.policy, manifest.collector).collectors))
     explained = explained_in_deleted if manifest.collector == DELETED_REPOSITORY else explained_in
     for row in rows:
         answer = said_by(explained(lake, row["address"]), asked)

@@ -17,9 +17,8 @@ from tests.services.runs import apply_lake, plan_lake
 from ebbtide.core.decision import Decision
 from ebbtide.core.manifest import Manifest
 from ebbtide.engine.apply import Applied, ApplyOptions
-from ebbtide.engine.burials import outcome_folders
 from ebbtide.engine.plan import PlanOptions
-from ebbtide.engine.run_folder import OnStep, RunFolder, no_step, run_folder
+from ebbtide.engine.run_folder import OnStep, RunFolder, no_step, outcome_folders, run_folder
 from ebbtide.engine.run_tables import stream_decisions
 from ebbtide.engine.tables.contracts import OUTCOMES
 from ebbtide.state.runs import Ledger, RunState
@@ -28,7 +27,7 @@ from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.context import LakeContext
 from ebbtide.targets.lake.removed_objects import RemovedObjectLookup
 from ebbtide.targets.lake.repository import CatalogRepository
-from ebbtide.targets.repository.rulebook import Rulebook, SweepRules, stored_rulebook
+from ebbtide.targets.repository.rules import RepositoryRules, SweepRules, stored_rules
 
 REPOSITORY = "lake"
 FIRST_DAY = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -109,7 +108,7 @@ class Lake:
         *,
         batch_size: int = 50_000,
         now: datetime | None = None,
-        rulebook: Rulebook | None = None,
+        rules: RepositoryRules | None = None,
         full: bool = False,
         on_step: OnStep = no_step,
     ) -> Manifest:
@@ -120,14 +119,14 @@ class Lake:
             REPOSITORY,
             now=now or self.clock(),
             options=PlanOptions(batch_size=batch_size),
-            rulebook=rulebook,
+            rules=rules,
             full=full,
             on_step=on_step,
         )
 
     def plan_uncommitted(self, *, branch: str | None = None, clean: bool = False, **how: Any) -> Manifest:
         """Plan the deletion of what nothing references."""
-        return self.plan(rulebook=Rulebook(uncommitted=SweepRules(branch=branch, clean=clean)), **how)
+        return self.plan(rules=RepositoryRules(uncommitted=SweepRules(branch=branch, clean=clean)), **how)
 
     def retain(self, rules: Mapping[str, Any]) -> None:
         """Make these the repository's retention rules."""
@@ -135,7 +134,7 @@ class Lake:
 
     def plan_retention(self, **how: Any) -> Manifest:
         """Plan the deletion of what only commits need that are kept no longer."""
-        return self.plan(rulebook=stored_rulebook(self.repository, retention=True), **how)
+        return self.plan(rules=stored_rules(self.repository, retention=True), **how)
 
     def apply(self, manifest: Manifest, *, on_step: OnStep = no_step, **options: Any) -> Applied:
         """Apply a plan."""
@@ -201,7 +200,7 @@ def make_lake(spark: SparkSession, folder: Path, namespace: str | None = None, *
     return lake
 
 
-def plan_with_many_waves(lake: Lake) -> Manifest:
+def plan_with_many_batches(lake: Lake) -> Manifest:
     """Add a dozen old objects and plan them in as many batches, so that not all fall into one by chance."""
     now = lake.clock()
     lake.day(0)
@@ -211,15 +210,14 @@ def plan_with_many_waves(lake: Lake) -> Manifest:
     return lake.plan(batch_size=1)
 
 
-@pytest.fixture
-def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+def sample_lake(spark: SparkSession, folder: Path) -> Lake:
     """
-    Give a lake in which, on day 40, five of nine objects are due.
+    Make a lake in which, on day 40, five of nine objects are due.
 
     On day 0: raw/1 to raw/6 and keep/1, keep/2, of which keep/shared is a second name of raw/5.
     On day 35: raw/6 again, with new content. The policy gives raw/ 30 days; keep/shared holds raw/5.
     """
-    made = make_lake(spark, tmp_path)
+    made = make_lake(spark, folder)
     made.policy(RAW_30_DAYS)
     made.upload(*(f"raw/{number}" for number in range(1, 7)), "keep/1", "keep/2")
     made.catalog.copy(REPOSITORY, "main", "raw/5", "keep/shared")
@@ -229,3 +227,9 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
     made.commit()
     made.day(40)
     return made
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+    """Give a lake of this test in which, on day 40, five of nine objects are due."""
+    return sample_lake(spark, tmp_path)

@@ -8,7 +8,7 @@ from ebbtide.engine.removed_table import RemovedTable
 from ebbtide.engine.run_folder import scratch_folder
 from ebbtide.engine.spark.failures import own_errors
 from ebbtide.targets.repository.live_objects import LiveCheck, check_live
-from ebbtide.targets.repository.rulebook import stored_policy
+from ebbtide.targets.repository.rules import stored_policy
 from ebbtide.targets.repository.world import world_of
 
 

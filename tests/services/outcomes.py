@@ -61,13 +61,13 @@ class Desk:
         run_id: int,
         rows: Iterable[Happened],
         *,
-        wave: int = 0,
+        batch: int = 0,
         at: datetime = FIRST,
         finish: bool = True,
     ) -> None:
-        """Write the outcomes of an attempt at a wave; one that is killed does not finish."""
-        attempt = self.ledger.start_batch(run_id, wave)
-        folder = run_folder(self.root, run_id).outcomes(wave, attempt)
+        """Write the outcomes of an attempt at a batch; one that is killed does not finish."""
+        attempt = self.ledger.start_batch(run_id, batch)
+        folder = run_folder(self.root, run_id).outcomes(batch, attempt)
         folder.mkdir(parents=True)
         plain = [
             {
@@ -79,7 +79,7 @@ class Desk:
                 "rules": [f"rule of {run_id}"],
                 "size": 1,
                 "at": at,
-                "batch": wave,
+                "batch": batch,
                 "attempt": attempt,
                 "action": row.action,
                 "until": row.until,
@@ -89,10 +89,10 @@ class Desk:
         pq.write_table(pa.Table.from_pylist(plain, SCHEMA), folder / "part-0.parquet")
         record_counts(folder, len(plain))
         if finish:
-            self.ledger.finish_batch(run_id, wave, attempt)
+            self.ledger.finish_batch(run_id, batch, attempt)
 
     def run(self, *rows: Happened, collector: str = "lifecycle") -> int:
-        """Write a run of one wave."""
+        """Write a run of one batch."""
         run_id = self.begin(collector)
         self.attempt(run_id, rows)
         return run_id

@@ -17,7 +17,7 @@ from ebbtide.targets.lake.target import LakeTarget
 from ebbtide.targets.repository.collector import RepositoryCollector
 from ebbtide.targets.repository.deleted_repository import DeletedRepositoryCollector
 from ebbtide.targets.repository.model import DeletedRepository
-from ebbtide.targets.repository.rulebook import Rulebook, stored_rulebook
+from ebbtide.targets.repository.rules import RepositoryRules, stored_rules
 from ebbtide.targets.s3.collector import BucketCollector
 from ebbtide.targets.s3.context import BucketContext, EffectiveRules
 from ebbtide.targets.s3.target import BucketTarget
@@ -31,13 +31,13 @@ def plan_lake(
     *,
     now: datetime,
     options: PlanOptions,
-    rulebook: Rulebook | None = None,
+    rules: RepositoryRules | None = None,
     full: bool = False,
     **how: Any,
 ) -> Manifest:
-    """Plan a run on a repository by a rulebook, or else by its lifecycle policy."""
+    """Plan a run on a repository by some rules, or else by its lifecycle policy."""
     found = CatalogRepository(shop.catalog, repository)
-    rules = rulebook or stored_rulebook(found, lifecycle=True)
+    rules = rules or stored_rules(found, lifecycle=True)
     collector = RepositoryCollector(shop.context, found, rules, full)
     return plan(spark, shop.context, collector, now=now, options=options, **how)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from pyspark import cloudpickle
@@ -39,14 +41,19 @@ def installed(folder: Path) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sys, "path", [*sys.path, *install(folder)])
         _forget_kinds()
-        import ebbtide_files.target  # noqa: PLC0415 (it is found only now)
-
-        cloudpickle.register_pickle_by_value(ebbtide_files.target)
+        code = ship_code()
         try:
             yield
         finally:
-            cloudpickle.unregister_pickle_by_value(ebbtide_files.target)
+            cloudpickle.unregister_pickle_by_value(code)
     _forget_kinds()
+
+
+def ship_code() -> ModuleType:
+    """Let Spark's workers, which do not find the installed toy target, get its code by value."""
+    code = importlib.import_module("ebbtide_files.target")
+    cloudpickle.register_pickle_by_value(code)
+    return code
 
 
 def _forget_kinds() -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Annotated, Any
 
 import typer
 
@@ -27,6 +30,7 @@ from ebbtide.engine.apply import Applied, ApplyOptions, check, check_format
 from ebbtide.engine.apply import apply as apply_plan
 from ebbtide.engine.newest_run import check_newest_run
 from ebbtide.engine.run_folder import run_folder
+from ebbtide.engine.workload import items_to_apply
 from ebbtide.state.runs import RunState
 from ebbtide.targets.kinds import words_of
 
@@ -58,14 +62,21 @@ def apply(
     show_applied(state, applied, manifest, as_json=as_json)
 
 
-def show_applied(state: State, applied: Applied, manifest: Manifest, *, as_json: bool) -> None:
-    """Print what a run did."""
+def show_applied(
+    state: State,
+    applied: Applied,
+    manifest: Manifest,
+    *,
+    as_json: bool,
+    more: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
+    """Print what a run did; for programs also `more`."""
     remarks = state.target(manifest.target).collector_of(manifest).remarks(manifest)
     if as_json:
         said = {"run_id": applied.run_id, "outcomes": applied.outcomes, "freed": applied.freed}
         said |= {"hidden": applied.hidden} if applied.hidden.objects else {}
         said |= {"set_aside": applied.set_aside} if manifest.recycling or applied.set_aside.objects else {}
-        print_json(said | remarks.plain)
+        print_json(said | remarks.plain | dict(more))
         return
     _show(applied, words_of(manifest), manifest)
     for line in remarks.lines:
@@ -74,10 +85,11 @@ def show_applied(state: State, applied: Applied, manifest: Manifest, *, as_json:
 
 
 def run_apply(state: State, manifest: Manifest, options: ApplyOptions, master: str | None) -> Applied:
-    """Start Spark and apply a plan."""
+    """Apply a plan; Spark is started for its size."""
     collector = state.target(manifest.target).collector_of(manifest)
-    with state.spark(master) as spark, progress() as report:
-        return apply_plan(spark, state.context, collector, manifest, options=options, on_progress=report)
+    start = partial(state.spark, master, items_to_apply(manifest))
+    with progress() as report:
+        return apply_plan(start, state.context, collector, manifest, options=options, on_progress=report)
 
 
 def check_applicable(state: State, manifest: Manifest, options: ApplyOptions) -> None:
@@ -130,5 +142,5 @@ def _show(applied: Applied, words: Words, manifest: Manifest) -> None:
         did = "freed" if words.frees_apart else words.did.lower()
         say(f"[bold]{did} {human_bytes(freed.bytes)}[/bold] in {words.items(freed.objects)}")
     if changed := applied.outcomes.get("changed"):
-        why = "something came to need them" if words.has_references else "they are not as they were planned"
+        why = "something refers to them now" if words.has_references else "they are not as they were planned"
         say(f"left alone, because {why}: {words.items(changed.objects)}")

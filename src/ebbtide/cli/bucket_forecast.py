@@ -43,8 +43,8 @@ def rules_of(
     state: State, url: str, rules_from: Source | None, rules: str | None
 ) -> tuple[BucketContext, EffectiveRules]:
     """Read the rules that a command is about."""
-    shop = bucket_context(state, url)
-    return shop, BucketTarget(shop, state.settings).rules({"rules_from": rules_from, "rules": rules})
+    opened = bucket_context(state, url)
+    return opened, BucketTarget(opened, state.settings).rules({"rules_from": rules_from, "rules": rules})
 
 
 @app.command()
@@ -63,7 +63,7 @@ def forecast(
 ) -> None:
     """Show, day by day, what the rules will do if the bucket does not change. Nothing is changed."""
     state: State = context.obj
-    shop, sourced = rules_of(state, bucket, rules_from, rules)
+    opened, sourced = rules_of(state, bucket, rules_from, rules)
     moment = instant(now, state.clock)
     last = moment + timedelta(days=days)
     with (
@@ -72,9 +72,9 @@ def forecast(
         scratch_folder(state.root) as folder,
         own_errors(),
     ):
-        removed = RemovedTable(state.root, state.ledger, shop.uid).snapshot(folder.removed)
+        removed = RemovedTable(state.root, state.ledger, opened.uid).snapshot(folder.removed)
         planner = BucketPlanner(
-            spark, shop.spec, sourced, last, inventory, on_progress=report, removed=removed
+            spark, opened.spec, sourced, last, inventory, on_progress=report, removed=removed
         )
         coming = foresee(planner.verdicts(planner.inventory(folder)[0]), moment, sourced.versioning)
     if as_json:

@@ -135,9 +135,9 @@ def _reaching_rules(state: State, url: str, configuration: Configuration) -> lis
     """Warn of rules that reach into a lake or the recycle bin."""
     from ebbtide.targets.s3.nested import known_lakes, reach_warnings  # noqa: PLC0415 (not for a check)
 
-    shop = bucket_context(state, url)
-    has_bin = state.ledger.recycling_days(shop.uid) is not None
-    return reach_warnings(configuration, known_lakes(shop.spec, shop.lakes), has_bin=has_bin)
+    opened = bucket_context(state, url)
+    has_bin = state.ledger.recycling_days(opened.uid) is not None
+    return reach_warnings(configuration, known_lakes(opened.spec, opened.lakes), has_bin=has_bin)
 
 
 def read_rules_file(state: State, name: str, minimum_size: str | None = None) -> Configuration:

@@ -186,20 +186,25 @@ def confirm(
 
 @contextmanager
 def progress() -> Iterator[OnProgress]:
-    """Show bars on stderr while Spark works; without a terminal show nothing."""
+    """Show bars on stderr from the first report on; without a terminal show nothing."""
     if not sys.stderr.isatty():
         yield no_progress
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        known: dict[str, TaskID] = {}
+    bars = Progress(*columns, console=Console(stderr=True), transient=True)
+    known: dict[str, TaskID] = {}
 
-        def report(step: str, done: int, total: int) -> None:
-            if step not in known:
-                known[step] = bars.add_task(step, total=None)
-            bars.update(known[step], completed=done, total=total or None)
+    def report(step: str, done: int, total: int) -> None:
+        # Not before: stderr belongs to Spark while it starts.
+        bars.start()
+        if step not in known:
+            known[step] = bars.add_task(step, total=None)
+        bars.update(known[step], completed=done, total=total or None)
 
+    try:
         yield report
+    finally:
+        bars.stop()
 
 
 def _plain(value: Any) -> Any:

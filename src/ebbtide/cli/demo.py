@@ -31,13 +31,13 @@ from ebbtide.engine.run_folder import run_folder
 from ebbtide.engine.run_tables import sample_decisions
 from ebbtide.report.page import render
 from ebbtide.targets.lake.catalog.catalog import Catalog
-from ebbtide.targets.lake.demonstration import POLICY, REPOSITORY, DemoClock, build_lake, check_needed
+from ebbtide.targets.lake.demo import POLICY, REPOSITORY, DemoClock, build_lake, check_needed
 from ebbtide.targets.lake.kind import lake_context, shared_catalog
 from ebbtide.targets.lake.repository import CatalogRepository
 from ebbtide.targets.repository.collector import RepositoryCollector
 from ebbtide.targets.repository.explanation import blocks, explain
 from ebbtide.targets.repository.policy import parse_lake_policy
-from ebbtide.targets.repository.rulebook import Rulebook
+from ebbtide.targets.repository.rules import RepositoryRules
 from ebbtide.targets.repository.simulation import simulate
 from ebbtide.targets.repository.world import world_of
 from ebbtide.targets.repository.world_document import world_document
@@ -104,7 +104,9 @@ def _story(state: State, spark: SparkSession, folder: Path, tell: _Teller) -> di
     with progress() as bars:
         tell("planning: what may go, and why (ebb plan lake:demo)")
         repository = CatalogRepository(shared_catalog(state), REPOSITORY)
-        collector = RepositoryCollector(lake_context(state).context, repository, Rulebook(lifecycle=policy))
+        collector = RepositoryCollector(
+            lake_context(state).context, repository, RepositoryRules(lifecycle=policy)
+        )
         manifest = plan(
             spark,
             lake_context(state).context,

@@ -62,27 +62,27 @@ def tell_bucket_story(
         for line in RULES.splitlines():
             tell(f"  {line}")
         before = list_versions(client, BUCKET)
-        shop = bucket_context(state, BUCKET)
-        rules = shop.effective_rules(Source.STORED)
+        bucket = bucket_context(state, BUCKET)
+        rules = bucket.effective_rules(Source.STORED)
         tell(f"letting {LATER.days} days pass (ebb rehearsal advance {LATER.days}d)")
         advance(state.root, LATER)
-        now = shop.clock()
+        now = bucket.clock()
         with state.spark() as spark, progress() as bars:
             tell(f"planning, {LATER.days} days later (ebb plan s3://{BUCKET})")
-            collector = BucketCollector(shop, rules)
+            collector = BucketCollector(bucket, rules)
             manifest = plan(
-                spark, shop.context, collector, now=now, options=state.plan_options, on_progress=bars
+                spark, bucket.context, collector, now=now, options=state.plan_options, on_progress=bars
             )
             if not silent:
                 show_summary(manifest)
             key = "data/table-1/00001.parquet"
             tell(f"explaining one key (ebb explain s3://{BUCKET} {key})")
-            for one in explain_key(open_bucket(shop.spec), key, rules, now):
+            for one in explain_key(open_bucket(bucket.spec), key, rules, now):
                 plain = plain_verdict(one.item, one.verdict)
                 tell(f"  {plain['version_id']}: {plain['action']} {plain['rule_id'] or ''}")
             tell(f"applying {count(manifest.summary.due.objects)} actions (ebb apply {manifest.run_id})")
             options = state.apply_options(override_breaker=False)
-            applied = apply(spark, shop.context, collector, manifest, options=options, on_progress=bars)
+            applied = apply(spark, bucket.context, collector, manifest, options=options, on_progress=bars)
         tell("checking, by a plain listing and without the pipeline, that just this was done")
         checked = check_bucket(before, list_versions(client, BUCKET), configuration, now)
     if checked.wrong:

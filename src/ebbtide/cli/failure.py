@@ -16,8 +16,7 @@ from typing import NoReturn
 
 import typer
 
-from ebbtide.core.errors import EbbtideError
-from ebbtide.core.interruption import forget_interruptions, interruption_behind, record_interruption
+from ebbtide.core.errors import EbbtideError, forget_interruptions, interruption_behind, record_interruption
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

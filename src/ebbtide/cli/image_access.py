@@ -47,20 +47,23 @@ def adopt(
     from ebbtide.targets.oci.purge.identity import adopt_as_new  # noqa: PLC0415 (it loads much)
 
     state: State = context.obj
-    shop = registry_context(state, registry)
-    known = shop.records.identity(shop.name) is not None
+    target_context = registry_context(state, registry)
+    known = target_context.records.identity(target_context.name) is not None
     if as_new:
-        adopt_as_new(shop, current_user())
+        adopt_as_new(target_context, current_user())
     else:
-        shop.records.check_may_adopt(shop.name, shop.uid, current_user())
-        shop = identified_registry(state, registry, "adopt the registry", adopt=True)
-    found = shop.records.identity(shop.name)
+        target_context.records.check_may_adopt(target_context.name, target_context.uid, current_user())
+        target_context = identified_registry(state, registry, "adopt the registry", adopt=True)
+    found = target_context.records.identity(target_context.name)
     marker = found.marker if found is not None else ""
     if as_json:
-        print_json({"registry": shop.name, "marker": marker, "was_known": known})
+        print_json({"registry": target_context.name, "marker": marker, "was_known": known})
         return
     word = "is known already" if known and not as_new else "was adopted"
-    say(f"{safe(shop.name)} {word}" + (f"; its marker is {marker}" if marker else ", by its name alone"))
+    say(
+        f"{safe(target_context.name)} {word}"
+        + (f"; its marker is {marker}" if marker else ", by its name alone")
+    )
 
 
 Where = Annotated[

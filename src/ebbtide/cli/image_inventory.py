@@ -51,9 +51,9 @@ def ls(
     They are listed as of the last scan; images that were removed since are marked.
     """
     state: State = context.obj
-    shop = registry_context(state, target)
+    target_context = registry_context(state, target)
     address = parse_address(target)
-    found = last_scan(image_records(state), state.root, shop.uid, target)
+    found = last_scan(image_records(state), state.root, target_context.uid, target)
     removed = removed_images(found, state.root, state.ledger)
     shown = 0
     for repository, digest, tag in found.tags(address.repository if isinstance(address, RegistryUrl) else ""):
@@ -122,7 +122,7 @@ def explained_image(state: State, ref: str, running: str | None, now: datetime) 
     """Explain the image of a full reference."""
     image = image_ref(ref)
     registry = open_registry(state, image.registry)
-    return explained_ref(registry.shop, image, registry.order(now, running), now)
+    return explained_ref(registry.context, image, registry.purge_policy(now, running), now)
 
 
 _MOST_ENTRIES = 10
@@ -191,11 +191,11 @@ def listen(
     With --json the address, every event and every refusal is one line.
     """
     state: State = context.obj
-    shop = registry_context(state, target)
+    target_context = registry_context(state, target)
 
     def store(events: Sequence[Told]) -> None:
-        shop.records.add_events(
-            shop.uid,
+        target_context.records.add_events(
+            target_context.uid,
             [Event(Action(one.action), one.repository, one.tag, one.digest, one.at) for one in events],
         )
         if as_json:

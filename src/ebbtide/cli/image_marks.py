@@ -18,7 +18,7 @@ from ebbtide.state.users import current_user
 from ebbtide.targets.oci.client.address import ImageRef, image_ref
 from ebbtide.targets.oci.kind import image_records, registry_context
 from ebbtide.targets.oci.model import QuarantineState
-from ebbtide.targets.oci.records.marks import Operation, assigning, pinning, quarantining, unpinning
+from ebbtide.targets.oci.records.mark_operations import Operation, assigning, pinning, quarantining, unpinning
 from ebbtide.targets.oci.records.model import Mark, Target
 
 app = typer.Typer(add_completion=False)

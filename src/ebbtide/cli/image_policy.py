@@ -11,10 +11,11 @@ import yaml
 
 from ebbtide.cli.console import AsJson, print_json, safe, say, table
 from ebbtide.cli.registry import records_uid
-from ebbtide.cli.state import State, read_rules
+from ebbtide.cli.state import State
 from ebbtide.core.errors import BadInput
 from ebbtide.core.format import plural
 from ebbtide.core.instant import format_second
+from ebbtide.input_files import read_rules
 from ebbtide.state.users import current_user
 from ebbtide.targets.oci.client.address import registry_address
 from ebbtide.targets.oci.kind import image_records
@@ -152,7 +153,7 @@ def load(
     as_json: AsJson = False,
 ) -> None:
     """Replace all policies, assign rules and keep_newest rules by those of a file, and show what changes."""
-    policies = parse_policies(*read_rules(file))
+    policies = parse_policies(*read_rules(str(file)))
     records, uid = _open(context, registry, "change policies")
     _answer(registry, records.save_policies(uid, policies, current_user()), as_json=as_json)
 

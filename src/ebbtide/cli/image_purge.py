@@ -32,8 +32,8 @@ from ebbtide.targets.oci.client.address import image_ref, repository_url
 from ebbtide.targets.oci.context import RegistryContext
 from ebbtide.targets.oci.kind import registry_context
 from ebbtide.targets.oci.model import ImageDecision as Judged
-from ebbtide.targets.oci.purge.collector import looker_of
 from ebbtide.targets.oci.purge.policy import DeleteRequest, RequestedImage
+from ebbtide.targets.oci.purge.scans import RegistryScans
 from ebbtide.targets.oci.records.model import Role
 
 app = typer.Typer(add_completion=False)
@@ -51,18 +51,20 @@ def scan(
 ) -> None:
     """Scan a registry and give new images their policies; nothing in the registry is changed."""
     state: State = context.obj
-    shop = registry_context(state, target)
+    target_context = registry_context(state, target)
     open_registry(state, target).check_ready()
-    check_free(state, shop.uid)
+    check_free(state, target_context.uid)
     with (
-        target_lock(shop.root, shop.uid, f"ebb image scan {target}"),
+        target_lock(target_context.root, target_context.uid, f"ebb image scan {target}"),
         state.spark(master) as spark,
         progress() as report,
         scratch_folder(state.root) as folder,
         own_errors(),
     ):
-        policies = shop.records.policies(shop.uid)
-        done = looker_of(shop, spark, report).look(policies, folder.path, allow_empty=allow_empty)
+        policies = target_context.records.policies(target_context.uid)
+        done = RegistryScans(spark, target_context, report).scan(
+            policies, folder.path, allow_empty=allow_empty
+        )
     if as_json:
         names = ("repositories", "tags", "images", "read", "gone", "warnings", "at")
         print_json({name: getattr(done, name) for name in names})
@@ -87,12 +89,12 @@ def plan_purge(
     )
 
 
-def plan_wanted(
-    state: State, target: str, running: str | None, master: str | None, wanted: DeleteRequest
+def plan_request(
+    state: State, target: str, running: str | None, master: str | None, request: DeleteRequest
 ) -> Manifest:
     """Plan the deletion of the given images, and of nothing else."""
     now = state.clock()
-    return run_plan(state, open_registry(state, target).purge(now, running, wanted), master, now)
+    return run_plan(state, open_registry(state, target).purge(now, running, request), master, now)
 
 
 def plan_image_bin(state: State, target: str, master: str | None) -> Manifest:
@@ -198,20 +200,20 @@ def delete(
     Images that are pinned, running, or needed by an image that stays are refused; unpin them first.
     """
     state: State = context.obj
-    address, wanted = _wanted(target, older_than, repository, tag, untagged=untagged)
-    shop = registry_context(state, address)
+    address, request = _delete_request(target, older_than, repository, tag, untagged=untagged)
+    target_context = registry_context(state, address)
     what = f"delete {target}" if older_than is None else f"delete what is older than {older_than}"
-    shop.records.require(shop.uid, Role.IMAGE_WRITER, current_user(), what)
-    _check_there(shop, target, wanted)
-    manifest = plan_wanted(state, address, running, master, wanted)
+    target_context.records.require(target_context.uid, Role.IMAGE_WRITER, current_user(), what)
+    _check_there(target_context, target, request)
+    manifest = plan_request(state, address, running, master, request)
     refused = _refused(state, manifest)
     for name, why in refused.items():
-        shop.records.note_refusal(shop.uid, current_user(), name, what, why)
+        target_context.records.note_refusal(target_context.uid, current_user(), name, what, why)
     if refused and not manifest.summary.due.objects:
         name, why = next(iter(refused.items()))
         fix = "unpin it, or remove what needs it, if it may really go"
         raise SafetyStop(f"{name} must not be deleted", why=why, fix=fix)
-    if wanted.named and not manifest.summary.due.objects:
+    if request.named and not manifest.summary.due.objects:
         raise NotFound(
             f"{target} is not among the images that the scan found",
             why="it was deleted meanwhile, or it has no tag and the registry does not list such manifests",
@@ -229,7 +231,7 @@ def delete(
         print_json({"run_id": manifest.run_id, "outcomes": outcomes, "refused": refused})
 
 
-def _wanted(
+def _delete_request(
     target: str, older_than: str | None, repository: str, tag: str, *, untagged: bool
 ) -> tuple[str, DeleteRequest]:
     """Parse the arguments: the address to scan, and the images to delete."""
@@ -243,15 +245,15 @@ def _wanted(
         raise BadInput(
             f"{target!r} is not a registry", fix="write oci://HOST, oci://HOST/REPO or oci-layout:FOLDER"
         )
-    wanted = DeleteRequest((), int(_age(older_than).total_seconds()), repository, tag, untagged)
-    wanted.check()
-    return target, wanted
+    request = DeleteRequest((), int(_age(older_than).total_seconds()), repository, tag, untagged)
+    request.check()
+    return target, request
 
 
-def _check_there(shop: RegistryContext, target: str, wanted: DeleteRequest) -> None:
+def _check_there(target_context: RegistryContext, target: str, request: DeleteRequest) -> None:
     """Raise NotFound, before Spark starts, if an image that was named does not exist."""
-    with shop.opened() as registry:
-        for one in wanted.named:
+    with target_context.opened() as registry:
+        for one in request.named:
             try:
                 registry.resolve(one.repository, one.tag or one.digest)
             except NotFound:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ebbtide.cli.console import AsJson
-from ebbtide.cli.recycle import OlderThan, Yes, asking, open_bin, show_emptied, show_listing
+from ebbtide.cli.recycle import OlderThan, Yes, empty_bin, open_bin, show_listing
 from ebbtide.cli.restore import show_restored
 from ebbtide.cli.state import State
 from ebbtide.core.errors import BadInput
@@ -55,8 +55,5 @@ def empty(
     as_json: AsJson = False,
 ) -> None:
     """Delete images in the bin for good; exits 4 if some could not be deleted."""
-    opened = open_bin(context.obj, where)
-    emptied = opened.empty(older_than, asking(opened.item, where, yes=yes))
-    if emptied is None:
-        raise BadInput(f"{where} is not a registry", fix=f"ebb recycle empty {where}")
-    show_emptied(opened, emptied, as_json=as_json)
+    state: State = context.obj
+    empty_bin(state, open_bin(state, where), where, older_than, None, yes=yes, as_json=as_json)

@@ -217,7 +217,7 @@ def ls(
     ref: Annotated[str, typer.Option("--ref", help="A branch, tag or commit.")] = "main",
     as_json: AsJson = False,
 ) -> None:
-    """List the objects of a ref, and say which are gone or in the recycle bin; streams."""
+    """List the objects of a ref, and mark those that are gone or in the recycle bin; streams."""
     from ebbtide.targets.lake.removed_objects import ObjectState, with_states  # noqa: PLC0415 (brings Spark along)
 
     state: State = context.obj
@@ -313,11 +313,11 @@ def _find(source: Path, key: str, *, follow: bool) -> _Found:
 
 
 def _walk(folder: Path, key: str, found: _Found, above: tuple[tuple[int, int], ...], *, follow: bool) -> None:
-    """Collect the files below a folder in the order of their names; `above` are the folders it lies in."""
+    """Collect the files below a folder in the order of their names; `above` are its parent folders."""
     here = _identity(folder)
     if here in above:
         raise BadInput(
-            f"{folder} leads back to a folder that it lies in",
+            f"{folder} leads back to one of its parent folders",
             why="following this symbolic link would never end",
             fix="remove the link, or upload without --follow-links",
         )

@@ -13,8 +13,8 @@ from ebbtide.core.format import plural
 from ebbtide.state.locks import target_lock
 from ebbtide.state.users import current_user
 from ebbtide.targets.lake.kind import shared_catalog
-from ebbtide.targets.lake.recovery import forget as forget_lost
-from ebbtide.targets.lake.recovery import recover as recover_lost
+from ebbtide.targets.lake.repository import forget as forget_lost
+from ebbtide.targets.lake.repository import recover as recover_lost
 
 app = typer.Typer(add_completion=False)
 

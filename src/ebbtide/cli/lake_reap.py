@@ -185,6 +185,6 @@ def _judge(done: Sequence[Reaped]) -> None:
     if failed:
         raise PartlyApplied(
             f"{plural(failed, 'object')} could not be deleted",
-            why="the store failed or refused; they stay fenced, so nothing can come to refer to them",
+            why="the store failed or refused; they stay fenced, so no reference to them can be added",
             fix="see the reasons above; the next reap after a few minutes tries them again",
         )

@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from ebbtide.cli.console import AsJson, print_json, safe, say, say_next
-from ebbtide.cli.state import State, read_rules
+from ebbtide.cli.state import State
 from ebbtide.core.documents import parse_document
 from ebbtide.core.errors import NotFound
 from ebbtide.core.format import plural
+from ebbtide.input_files import read_rules
 from ebbtide.targets.lake.kind import shared_catalog
 from ebbtide.targets.repository.policy import lake_policy, parse_lake_policy, policy_hash, policy_warnings
 from ebbtide.targets.repository.retention_rules import (
@@ -39,7 +40,7 @@ def set_policy(
 ) -> None:
     """Check a policy and make it the repository's."""
     state: State = context.obj
-    text, fmt = read_rules(file)
+    text, fmt = read_rules(str(file))
     policy = parse_lake_policy(text, fmt)
     shared_catalog(state).set_policy(repo, text, fmt)
     warnings = policy_warnings(policy)
@@ -76,7 +77,7 @@ def set_retention(
 ) -> None:
     """Check retention rules and make them the repository's."""
     state: State = context.obj
-    text, fmt = read_rules(file)
+    text, fmt = read_rules(str(file))
     rules = parse_retention(text, fmt)
     version = shared_catalog(state).set_retention(repo, text, fmt)
     if as_json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 import typer
 
@@ -15,6 +16,7 @@ from ebbtide.core.manifest import Manifest
 from ebbtide.engine.collector import Collector
 from ebbtide.engine.newest_run import check_newest_run
 from ebbtide.engine.plan import plan
+from ebbtide.engine.workload import items_to_plan
 from ebbtide.state.locks import target_lock
 from ebbtide.targets.target import Options
 
@@ -33,11 +35,12 @@ def check_free(state: State, target_uid: str) -> None:
 
 
 def run_plan(state: State, collector: Collector, master: str | None, now: datetime) -> Manifest:
-    """Check the target, start Spark and make a plan as of `now`."""
-    check_ready(state, collector)
-    options = state.plan_options
-    with state.spark(master) as spark, progress() as report:
-        return plan(spark, state.context, collector, now=now, options=options, on_progress=report)
+    """Check the target, and make a plan as of `now`; Spark is started for its size."""
+    collector.check_ready()
+    context, options = state.context, state.plan_options
+    start = partial(state.spark, master, items_to_plan(context, collector))
+    with progress() as report:
+        return plan(start, context, collector, now=now, options=options, on_progress=report)
 
 
 def plan_or_ask(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ebbtide.cli.console import AsJson, Master, print_json, safe, say
-from ebbtide.cli.state import State
+from ebbtide.cli.state import WRITTEN_BY_HAND, State
 from ebbtide.core.documents import nearest
 from ebbtide.core.errors import BadInput, WorldError
 from ebbtide.core.format import plural
@@ -65,7 +65,7 @@ def test(
     if any(_suite(case.kind).needs_spark for case in cases):
         from ebbtide.engine.spark.failures import own_errors  # noqa: PLC0415 (some suites need no Spark)
 
-        with state.spark(master) as spark, own_errors():
+        with state.spark(master, WRITTEN_BY_HAND) as spark, own_errors():
             results = run_suite(spark, cases)
     else:
         results = run_suite(None, cases)

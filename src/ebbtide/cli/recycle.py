@@ -1,4 +1,4 @@
-"""`ebb recycle`: what lies in the recycle bin of a target, for how long things stay there, emptying it."""
+"""`ebb recycle`: show, configure and empty the recycle bin of a target."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ebbtide.cli.console import AsJson, Master, confirm, print_json, safe, say
 from ebbtide.cli.pipeline import run_plan, show_table
 from ebbtide.cli.state import State
 from ebbtide.cli.target_options import target_help
-from ebbtide.core.errors import BadInput, EbbtideError, PartlyApplied
+from ebbtide.core.errors import BadInput, EbbtideError
 from ebbtide.core.format import human_bytes, plural
 from ebbtide.core.instant import format_second
-from ebbtide.engine.bin import Confirm, Emptied, RecycleBin
+from ebbtide.engine.bin import RecycleBin
 from ebbtide.engine.bin_expiry import ExpiredItems
 from ebbtide.targets.kinds import kind_of
 
@@ -48,7 +48,7 @@ def set_days(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Let all runs on a target set aside what they would delete; plans made before are stale then."""
+    """Let all runs on a target set items aside instead of deleting them; earlier plans become stale."""
     state: State = context.obj
     if (days is None) == (not off):
         raise BadInput("say either --days or --off", fix=f"ebb recycle set {target} --days 14")
@@ -72,7 +72,7 @@ def list_bin(
     run: Annotated[int | None, typer.Option("--run", help="Only what this run set aside.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what lies in the bin, by run or item by item; exits 3 if a part of it cannot be understood."""
+    """List the contents of the bin, by run or item by item; exits 3 if a part of it is damaged."""
     opened = open_bin(context.obj, target)
     if items:
         _print_items(opened, run, as_json=as_json)
@@ -89,7 +89,7 @@ def open_bin(state: State, target: str) -> RecycleBin:
 
 
 def show_listing(opened: RecycleBin, run: int | None, *, as_json: bool) -> None:
-    """Print what lies in a bin, and end with an error if a part of it cannot be understood."""
+    """Print the contents of a bin, and end with an error if a part of it is damaged."""
     found = opened.listing(run)
     for warning in found.warnings:
         print(f"warning: {warning}", file=sys.stderr)
@@ -126,54 +126,42 @@ def empty(
     """
     Permanently delete the items in the bin, or those that have been there for this many days.
 
-    It is a plan like any other, made and applied at once; to confirm it overrides the breaker. The bin of a
-    registry is emptied without a plan. What has reached the end of its own days goes with 'ebb plan TARGET
-    --bin'.
+    It is a plan like any other, made and applied at once; to confirm it overrides the breaker. What has
+    reached the end of its own days goes with 'ebb plan TARGET --bin'.
     """
     state: State = context.obj
-    opened = open_bin(state, target)
-    confirm = asking(opened.item, target, yes=yes)
-    emptied = opened.empty(older_than, confirm)
-    if emptied is not None:
-        show_emptied(opened, emptied, as_json=as_json)
-        return
+    empty_bin(state, open_bin(state, target), target, older_than, master, yes=yes, as_json=as_json)
+
+
+def empty_bin(
+    state: State,
+    opened: RecycleBin,
+    target: str,
+    older_than: int | None,
+    master: str | None,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Plan, confirm and apply the deletion of the items that are old enough, and print the result."""
+    opened.before_empty()
     manifest = run_plan(state, ExpiredItems(opened, older_than or 0), master, state.clock())
     due = manifest.summary.due
     if due.objects:
-        confirm(due.objects, due.bytes)
+        _confirm_empty(
+            f"{plural(due.objects, opened.item)} (up to {human_bytes(due.bytes)})", target, yes=yes
+        )
     applied = run_apply(state, manifest, state.apply_options(override_breaker=True), master)
-    show_applied(state, applied, manifest, as_json=as_json)
+    show_applied(state, applied, manifest, as_json=as_json, more=opened.after_empty(manifest))
+    opened.check_emptied(manifest)
 
 
-def asking(item: str, target: str, *, yes: bool) -> Confirm:
-    """Make what asks whether items of a bin may be deleted for good."""
-
-    def ask(number: int, size: int) -> None:
-        what = f"{plural(number, item)} (up to {human_bytes(size)})"
-        confirm(
-            f"Delete {what} in the recycle bin of {target} for good?",
-            what=f"deleting {what} for good has to be confirmed",
-            why="it cannot be undone",
-            fix="look with 'ebb recycle ls', then empty with --yes",
-            yes=yes,
-            on_stderr=True,
-        )
-
-    return ask
-
-
-def show_emptied(opened: RecycleBin, emptied: Emptied, *, as_json: bool) -> None:
-    """Print what was deleted, and end with an error if that is not everything."""
-    gone, failed = emptied.gone, emptied.failed
-    if as_json:
-        print_json({"deleted": gone, "failed": failed})
-    else:
-        say(f"deleted {plural(len(gone), opened.item)} from the recycle bin")
-    if failed:
-        raise PartlyApplied(
-            f"not all of {plural(len(gone) + len(failed), opened.item)} could be deleted from the bin",
-            fix="correct the causes below, and empty the bin again",
-            details=list(failed),
-        )
-    if emptied.damage:
-        raise opened.damaged(emptied.damage)
+def _confirm_empty(what: str, target: str, *, yes: bool) -> None:
+    confirm(
+        f"Delete {what} in the recycle bin of {target} for good?",
+        what=f"deleting {what} for good has to be confirmed",
+        why="it cannot be undone",
+        fix="look with 'ebb recycle ls', then empty with --yes",
+        yes=yes,
+        on_stderr=True,
+    )

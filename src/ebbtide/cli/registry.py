@@ -28,10 +28,10 @@ def identified_registry(state: State, target: str, what: str, *, adopt: bool = F
     """Return a registry that a command is going to change, after making sure which registry it is."""
     from ebbtide.targets.oci.purge.identity import identify
 
-    shop = registry_context(state, target)
-    for warning in identify(shop, current_user(), what, adopt=adopt):
+    context = registry_context(state, target)
+    for warning in identify(context, current_user(), what, adopt=adopt):
         print(f"warning: {warning}", file=sys.stderr)
-    return shop
+    return context
 
 
 def records_uid(state: State, target: str, what: str = "") -> str:
@@ -43,12 +43,12 @@ def records_uid(state: State, target: str, what: str = "") -> str:
     """
     from ebbtide.targets.oci.client.address import spelled_uid
 
-    shop = registry_context(state, target)
+    context = registry_context(state, target)
     try:
-        uid = shop.uid
+        uid = context.uid
     except MetadataError as contradiction:
         print(f"warning: {contradiction.what}; this is about {target} alone", file=sys.stderr)
         uid = spelled_uid(target)
     if what:
-        image_records(state).check_known(shop.name, uid, current_user(), what)
+        image_records(state).check_known(context.name, uid, current_user(), what)
     return uid

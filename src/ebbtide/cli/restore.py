@@ -67,7 +67,8 @@ def restore(
     """
     state: State = context.obj
     named = tuple(items or ())
-    if what.isdigit() or what == LATEST:
+    is_run = what.isdigit() or what == LATEST
+    if is_run:
         if folder is not None:
             raise BadInput("--from goes with a target, not with a run", fix="leave it out")
         plan = _manifest(state, what)
@@ -82,7 +83,7 @@ def restore(
     try:
         done = restore_items(opened, replace(choice, days=days, to=to))
     except FolderGone as gone:
-        if not (what.isdigit() or what == LATEST):
+        if not is_run:
             raise
         raise PartlyApplied(
             f"nothing of run {state.run_id(what)} was restored",
@@ -119,7 +120,7 @@ def _show_copied(copied: int, to: str, *, as_json: bool) -> None:
 
 
 def show_restored(opened: RecycleBin, done: Restored, *, as_json: bool) -> None:
-    """Print what came back, and end with an error if that is not everything."""
+    """Print what was restored, and end with an error if something is left."""
     if not opened.records_restores:
         _show_notes(done.notes, as_json=as_json)
     elif as_json:
@@ -146,7 +147,7 @@ def show_restored(opened: RecycleBin, done: Restored, *, as_json: bool) -> None:
 
 
 def _show_notes(notes: Sequence[Explanation], *, as_json: bool) -> None:
-    """Print what a target says of each item."""
+    """Print what a target reports about items."""
     if as_json:
         print_json([note.plain for note in notes])
         return
@@ -161,7 +162,7 @@ def _check_all_back(opened: RecycleBin, done: Restored) -> None:
         what = plural(done.left, opened.item) if done.left else "a part"
         raise PartlyApplied(
             f"{what} could not be restored",
-            why="what is still in the bin stays there",
+            why="items that are still in the bin stay there",
             fix=f"restore again after correcting the cause; {opened.elsewhere}",
             details=list(done.troubles),
         )

@@ -13,7 +13,7 @@ import typer
 from ebbtide.cli.console import AsJson, Master, Now, print_json
 from ebbtide.cli.lazy import lazy_group
 from ebbtide.cli.pipeline import show_table
-from ebbtide.cli.state import State, instant
+from ebbtide.cli.state import WRITTEN_BY_HAND, State, instant
 from ebbtide.cli.target_options import with_options
 from ebbtide.targets.kinds import simulated_kinds
 from ebbtide.targets.target import Options, Simulation, TargetKind
@@ -82,5 +82,5 @@ def _simulate(
 def _spark(state: State, master: str | None) -> Iterator[SparkSession]:
     from ebbtide.engine.spark.failures import own_errors  # noqa: PLC0415 (a registry needs no Spark)
 
-    with state.spark(master) as spark, own_errors():
+    with state.spark(master, WRITTEN_BY_HAND) as spark, own_errors():
         yield spark

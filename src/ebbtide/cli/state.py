@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, cast
 
 from ebbtide.cli.console import mark_output
 from ebbtide.config import NOW_VARIABLE, Settings, load_settings
-from ebbtide.core.documents import format_of
 from ebbtide.core.errors import (
     BadInput,
     EbbtideError,
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
 
 
 LATEST = "latest"
+WRITTEN_BY_HAND = 1000
+"""As many items as a world in a file that a user wrote may have."""
 QUIET = "warning"
 """The level of the log at which runs write nothing."""
 
@@ -149,9 +150,10 @@ class State:
         return kind.open(kind.url(url), self)
 
     @contextmanager
-    def spark(self, master: str | None = None) -> Iterator[SparkSession]:
-        """Start Spark for the block."""
+    def spark(self, master: str | None = None, items: int | None = None) -> Iterator[SparkSession]:
+        """Start Spark for the block, tuned for little work if so many items are few; None is unknown."""
         from ebbtide.engine.cluster_check import session_proof
+        from ebbtide.engine.spark.latency import is_small
         from ebbtide.engine.spark.session import SparkOptions, spark_session
 
         spark = self.settings.spark
@@ -172,6 +174,7 @@ class State:
                 java=spark.java,
                 java_options=spark.java_options,
                 shuffle_partitions=spark.shuffle_partitions,
+                is_small=is_small(items),
                 conf={**spark.conf, **proof},
             )
             with spark_session(options, cache=self.root) as session:
@@ -246,12 +249,3 @@ class State:
 def instant(text: str | None, clock: Clock) -> datetime:
     """Read a --now option; without one it is now."""
     return parse_instant(text) if text else clock()
-
-
-def read_rules(file: Path) -> tuple[str, str]:
-    """Read a file with rules: its text, and the format that its name tells."""
-    fmt = format_of(file.name)
-    try:
-        return file.read_text(encoding="utf-8"), fmt
-    except (OSError, UnicodeDecodeError) as broken:
-        raise BadInput(f"{file} cannot be read ({broken})", fix="check the path") from None

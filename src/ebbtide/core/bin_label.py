@@ -16,7 +16,7 @@ _LABEL, _ITEMS = "label.json", "items/"
 
 @dataclass(frozen=True)
 class Label:
-    """What is written beside the items that a run set aside, so that the bin can be understood by itself."""
+    """The description beside the items that a run set aside; the bin can be read without the state root."""
 
     folder: str
     run: int
@@ -26,7 +26,7 @@ class Label:
     policy_hash: str
     days: int
     set_aside: datetime
-    """When the last of them were: the days count from here for all, so that none goes too early."""
+    """When the last of them was set aside; the days of all count from here, so none expires early."""
     form: str = ""
     """How its items are named, if not by their addresses alone."""
     format: int = FORMAT
@@ -35,7 +35,7 @@ class Label:
 
     @property
     def expires(self) -> datetime:
-        """From when on they may be deleted for good."""
+        """The time from which they may be deleted for good."""
         return days_after(self.set_aside, self.days)
 
     def to_json(self) -> str:
@@ -48,7 +48,7 @@ class Label:
 
 
 def label_of(manifest: Manifest, moment: datetime, form: str = "") -> Label | None:
-    """Write the label for what a plan sets aside; None if it deletes for good."""
+    """Return the label for the items that a plan sets aside; None if it deletes for good."""
     recycling = manifest.recycling
     if recycling is None:
         return None
@@ -67,7 +67,7 @@ def label_of(manifest: Manifest, moment: datetime, form: str = "") -> Label | No
 
 
 def label_from_json(text: str, folder: str) -> Label:
-    """Read a label; one that cannot be believed leaves it unknown until when its items are kept."""
+    """Parse a label; raise if it is damaged or belongs to another folder."""
     try:
         plain = json.loads(text)
         plain.pop("expires", None)
@@ -81,16 +81,16 @@ def label_from_json(text: str, folder: str) -> Label:
         raise MetadataError(
             f"the label of {folder!r} in the recycle bin cannot be read, or is another folder's",
             why="until when its items are kept is unknown, so they are left alone",
-            fix="copy what you need from the folder's items/, and remove the folder when you need it no more",
+            fix="copy what you need from the folder's items/, then remove the folder",
         )
     return label
 
 
 def label_key(root: str, folder: str) -> str:
-    """Name the place of a label."""
+    """Return the key of a label."""
     return f"{root}{folder}/{_LABEL}"
 
 
 def items_of(root: str, folder: str) -> str:
-    """Name the folder below which a run's items lie, each under its own address."""
+    """Return the folder that has a run's items, each under its own address."""
     return f"{root}{folder}/{_ITEMS}"

@@ -17,7 +17,7 @@ from ebbtide.core.errors import BreakerTripped
 from ebbtide.core.manifest import Manifest, Summary
 
 SHARES, ROUTINE = "shares", "routine"
-"""Under which names a manifest says what the breaker compares, and what the next plan takes for routine."""
+"""The keys of a manifest for what the breaker compares, and for what is routine in the next plan."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Share:
         return (self.due - self.routine) / left if left else 0.0
 
     def trip_reason(self, limits: BreakerLimits) -> str:
-        """Say why this share is larger than expected, or nothing if it is not."""
+        """Return why this share is larger than expected; empty if it is not."""
         if self.due <= self.routine:
             return ""
         left = self.known - self.routine
@@ -67,7 +67,7 @@ class Share:
 
 @dataclass(frozen=True)
 class PlanSize:
-    """What the breaker looks at."""
+    """What the breaker measures."""
 
     shares: tuple[Share, ...]
     due_bytes: int
@@ -75,16 +75,16 @@ class PlanSize:
 
 @dataclass(frozen=True)
 class Routine:
-    """Under which circumstances an item that is due is routine."""
+    """The conditions under which a due item is routine."""
 
     since: datetime
-    """When the last run by the same policy was planned: what was due then is gone, or is no routine."""
+    """When the last run by the same policy was planned; items that were already due then are not routine."""
     acts: frozenset[str]
-    """What which rule has done in runs by this policy that succeeded."""
+    """Pairs of action and rule that occurred in successful runs by this policy."""
 
 
 def plan_size(summary: Summary, extra: dict[str, Any], target: str) -> PlanSize:
-    """Give what the breaker looks at; a manifest that names no shares has one: the known objects."""
+    """Return what the breaker measures; a manifest without shares has one: the known objects."""
     deleted = summary.deleted
     known = (Share(f"known objects of {target}", deleted.objects, summary.known_objects),)
     named = tuple(Share(**share) for share in extra.get(SHARES, ()))
@@ -93,9 +93,9 @@ def plan_size(summary: Summary, extra: dict[str, Any], target: str) -> PlanSize:
 
 def routine_after(last: Manifest | None, policy_hash: str) -> Routine | None:
     """
-    Say what is routine after the last run that succeeded.
+    Return what is routine after the last successful run.
 
-    None, if there was none, or if its policy was another one: what a new or changed policy makes due may be a
+    None if there was no such run or its policy differs: what a new or changed policy makes due may be a
     mistake.
     """
     if last is None or last.policy_hash != policy_hash:
@@ -104,7 +104,7 @@ def routine_after(last: Manifest | None, policy_hash: str) -> Routine | None:
 
 
 def trip_reasons(size: PlanSize, limits: BreakerLimits) -> list[str]:
-    """Say in words why a plan is larger than expected; nothing to say means it is not."""
+    """Return the reasons why a plan is larger than expected; none if it is not."""
     reasons = [reason for share in size.shares if (reason := share.trip_reason(limits))]
     if limits.max_delete_bytes is not None and size.due_bytes > limits.max_delete_bytes:
         reasons.append(f"it deletes {size.due_bytes} bytes, the limit is {limits.max_delete_bytes}")

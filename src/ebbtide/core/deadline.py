@@ -20,13 +20,13 @@ from ebbtide.core.instant import NEVER
 
 
 def lapse(moments: Iterable[datetime | None]) -> datetime:
-    """Give the moment a reference lapses, from what each rule says of it (None: the rule does not match)."""
+    """Return when a reference lapses, given the moment of each rule (None: the rule does not match)."""
     return min((moment for moment in moments if moment is not None), default=NEVER)
 
 
 def deadline(lapses: Iterable[datetime]) -> datetime:
     """
-    Give the moment an item may go, from the lapses of all its references.
+    Return when an item may go, given the lapses of all its references.
 
     An item without references is not "due since ever": its collector must say from when it counts (an
     unreferenced upload from its last write plus the grace period), so an empty input is refused.
@@ -38,5 +38,5 @@ def deadline(lapses: Iterable[datetime]) -> datetime:
 
 
 def due(item_deadline: datetime, now: datetime, holds: Collection[object] = ()) -> bool:
-    """Tell whether an item may be deleted now."""
+    """Return True if an item may be deleted now."""
     return item_deadline <= now and not holds

@@ -1,4 +1,4 @@
-"""Decisions: what a plan says of one item, and why."""
+"""Decisions, holds and outcomes of items, and the names of collectors and actions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from enum import StrEnum
 
 
 class Decision(StrEnum):
-    """The two answers."""
+    """What a plan decides about an item."""
 
     DUE = "due"
     HELD = "held"
 
 
 class CollectorName(StrEnum):
-    """What finds something to delete in a lake, in the order in which they are asked."""
+    """The collectors of a repository, in the order in which they run."""
 
     LIFECYCLE = "lifecycle"
     UNCOMMITTED = "uncommitted"
@@ -21,15 +21,15 @@ class CollectorName(StrEnum):
 
 
 DELETED_REPOSITORY = "deleted"
-"""The collector of a repository that was deleted; it is asked alone, so it is none of the others' list."""
+"""The collector of a repository that was deleted; it runs alone."""
 
 
 EMPTY_BIN = "bin"
-"""The collector of what has lain in the recycle bin for its time; it is asked alone too."""
+"""The collector of items that have expired in the recycle bin; it runs alone."""
 
 
 RESTORE = "restore"
-"""What stands for a collector in a run that brings items back from the bin."""
+"""The collector that the ledger names for a run that restores items."""
 
 
 DELETE = "delete"
@@ -37,7 +37,7 @@ DELETE = "delete"
 
 
 MOVED = "transition"
-"""The action by which an item goes elsewhere: it is due, and nothing of it is lost."""
+"""The action that moves an item to another storage class or location; nothing is lost."""
 
 
 class HoldReason(StrEnum):
@@ -85,7 +85,7 @@ class Outcome(StrEnum):
 
     @property
     def is_gone(self) -> bool:
-        """Tell whether the object is no longer in its place."""
+        """Return True if the object is no longer in its place."""
         return self in {Outcome.DELETED, Outcome.RECYCLED, Outcome.ABSENT}
 
     @property
@@ -100,5 +100,5 @@ class Outcome(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Tell whether applying again would leave this item alone."""
+        """Return True if applying again would leave this item alone."""
         return self not in {Outcome.DENIED, Outcome.FAILED, Outcome.NOT_REACHED}

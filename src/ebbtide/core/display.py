@@ -110,7 +110,7 @@ class Words:
         return f"{human_bytes(tally.bytes)} in {self.items(tally.objects)}"
 
     def intent(self, summary: Summary) -> str:
-        """Say what applying a plan would do."""
+        """Return what applying a plan would do."""
         if not self.actions or not summary.by_action:
             return f"{self.would.removeprefix('Would ')} {self.amount(summary.due)}"
         freeing = f", freeing {human_bytes(summary.freed.bytes)}" if self.frees_apart else ""
@@ -118,7 +118,7 @@ class Words:
 
     def deeds(self, tallies: tuple[Tally, ...]) -> str:
         """
-        Say what a plan does, action by action.
+        Return what a plan does, action by action.
 
         >>> words = Words(actions={"expire": ("expire", "object"), "abort_upload": ("abort", "upload")})
         >>> words.deeds((Tally("expire", 2, 0), Tally("abort_upload", 1, 0)))

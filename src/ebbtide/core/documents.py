@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
@@ -40,7 +40,7 @@ def parse_document(text: str, fmt: str, *, name: str = "policy") -> Any:
     """Read a document in the named format (json, toml or yaml)."""
     reader = _READERS.get(fmt)
     if reader is None:
-        raise PolicyError(f"{name}: {fmt!r} is no format", fix="use json, toml or yaml")
+        raise PolicyError(f"{name}: unknown format {fmt!r}", fix="use json, toml or yaml")
     try:
         return reader(text)
     except PolicyError:
@@ -51,13 +51,11 @@ def parse_document(text: str, fmt: str, *, name: str = "policy") -> Any:
 
 
 def format_of(filename: str) -> str:
-    """Tell a document's format from its file name."""
+    """Return the format of a document by its file name."""
     suffix = filename.rsplit(".", 1)[-1].lower()
     fmt = {"json": "json", "toml": "toml", "yaml": "yaml", "yml": "yaml"}.get(suffix)
     if fmt is None:
-        raise PolicyError(
-            f"{filename}: its name does not say what it holds", fix="name it .json, .toml or .yaml"
-        )
+        raise PolicyError(f"{filename}: unknown file extension", fix="name it .json, .toml or .yaml")
     return fmt
 
 
@@ -203,7 +201,7 @@ def unique_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if key in seen:
             raise PolicyError(
                 f"{key!r} is given twice",
-                why="only one of the two could be followed, and nobody can say which",
+                why="only one of the two could be followed, and it is unclear which",
                 fix="rename or remove one of them",
             )
         seen[key] = value
@@ -241,7 +239,7 @@ _READERS: dict[str, Callable[[str], Any]] = {"json": _json, "toml": tomllib.load
 
 
 def json_lines(text: str, name: str) -> Iterator[tuple[str, Any]]:
-    """Give where each line stands and what it says; empty ones are passed over."""
+    """Yield the place and the content of each line that is not empty."""
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             where = f"{name}, line {number}"
@@ -250,9 +248,16 @@ def json_lines(text: str, name: str) -> Iterator[tuple[str, Any]]:
             except PolicyError as twice:
                 raise WorldError(f"{where}: {twice.what}", why=twice.why, fix=twice.fix) from None
             except (ValueError, RecursionError) as broken:
-                fix = "write one JSON object a line"
+                fix = "write one JSON object per line"
                 raise WorldError(f"{where} is not JSON: {broken}", fix=fix) from None
             yield where, data
+
+
+def check_fields(where: str, data: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse a field that is not known."""
+    for name in data:
+        if name not in known:
+            raise WorldError(f"{where}: unknown field {name!r}", fix=nearest(str(name), known))
 
 
 def text_field(where: str, name: str, value: Any) -> str:

@@ -49,7 +49,7 @@ def human_bytes(size: int) -> str:
 
 
 def count(number: int) -> str:
-    """Write a number; for people with narrow no-break spaces between thousands, which none misreads."""
+    """Write a number; for people with narrow no-break spaces between thousands."""
     return str(number) if _plain.get() else f"{number:,}".replace(",", _NARROW_SPACE)
 
 
@@ -65,7 +65,7 @@ def plural(number: int, one: str, many: str = "") -> str:
 
 def percent(part: int, whole: int) -> str:
     """
-    Write a share of a whole; what is not nothing never reads 0%, what is not all never reads 100%.
+    Write a share of a whole; only nothing is 0%, and only all of it is 100%.
 
     >>> percent(1, 8), percent(1, 10**6), percent(10**6 - 1, 10**6), percent(0, 0)
     ('12.5%', '< 0.1%', '> 99.9%', '0%')
@@ -91,7 +91,7 @@ def moment(at: datetime | None) -> str:
 
 def printable(text: str) -> str:
     r"""
-    Show what hides: a key may hold terminal controls, or characters that make it read as another key.
+    Escape invisible characters: terminal controls, and those that make a key look like another key.
 
     >>> printable("a\x1b[2Jb")
     'a\\x1b[2Jb'
@@ -101,7 +101,7 @@ def printable(text: str) -> str:
 
 def shorten(text: str, limit: int) -> str:
     """
-    Cut a long name in its middle: both the start of a key and its last part tell keys apart.
+    Cut a long name in its middle, because keys differ at their start and at their end.
 
     >>> shorten("abcdefghij", 7)
     'abc…hij'

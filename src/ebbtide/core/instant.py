@@ -11,14 +11,14 @@ from ebbtide.core.errors import BadInput
 Clock = Callable[[], datetime]
 
 NEVER = datetime.max.replace(tzinfo=UTC)
-"""The moment that never comes. It is the largest instant, so ``max`` and ``min`` need no special case."""
+"""The moment that never comes: the largest instant, so ``max`` and ``min`` need no special case."""
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECONDS_A_DAY = 86_400_000_000
 
 
 def system_clock() -> datetime:
-    """Say what time it is; the only place where Ebbtide asks the machine."""
+    """Return the time; the only place where Ebbtide asks the machine."""
     return datetime.now(UTC)
 
 
@@ -49,7 +49,7 @@ def format_second(moment: datetime) -> str:
 
 
 def last_midnight(moment: datetime) -> datetime:
-    """Give the midnight UTC that began this instant's day."""
+    """Return the midnight UTC at the start of this instant's day."""
     return datetime.combine(moment.astimezone(UTC).date(), time.min, UTC)
 
 
@@ -60,7 +60,7 @@ def next_midnight(moment: datetime) -> datetime:
 
 
 def days_after(moment: datetime, days: int) -> datetime:
-    """Add whole days; what runs off the calendar is never."""
+    """Add whole days; a result beyond the calendar is `NEVER`."""
     try:
         return moment + timedelta(days=days)
     except OverflowError:
@@ -68,7 +68,7 @@ def days_after(moment: datetime, days: int) -> datetime:
 
 
 def days_before(day: date, days: int) -> date:
-    """Subtract whole days; what runs off the calendar stops at its first day."""
+    """Subtract whole days; a result before the calendar is its first day."""
     try:
         return day - timedelta(days=days)
     except OverflowError:

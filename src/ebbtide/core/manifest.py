@@ -22,19 +22,19 @@ _WAVES = "waves"
 _BRANCH, _BY_BRANCH = "branch", "by_branch"
 """The label that has a name of its own in manifests, because scripts read it there."""
 RECYCLE = "recycle"
-"""Under which name a manifest says what it says of the bin."""
+"""The key of a manifest for the recycle bin."""
 
 
 @dataclass(frozen=True)
 class Recycling:
-    """What a plan says of the recycle bin: for how many days, and the name of the run's folder there."""
+    """How a plan uses the recycle bin: for how many days, and in which folder of the bin."""
 
     days: int
     folder: str
 
     @classmethod
     def of_run(cls, run_id: int, made_at: datetime, target_uid: str, days: int) -> Recycling:
-        """Name a folder that no other run has: two ledgers may each have a run 7 on one target."""
+        """Name a folder that no other run uses: two ledgers may each have a run 7 on one target."""
         mark = hashlib.sha256(f"{run_id}@{made_at.isoformat()}@{target_uid}".encode()).hexdigest()[:12]
         return cls(days, f"{run_id:06d}-{mark}")
 
@@ -50,7 +50,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a plan amounts to, counted once when it is frozen."""
+    """The counts of a plan, made once when it is frozen."""
 
     due: Tally
     held: Tally
@@ -73,7 +73,7 @@ class Summary:
 
     @property
     def deleted(self) -> Tally:
-        """What is deleted: all that is due, but for what only goes elsewhere."""
+        """What is deleted: all that is due except items that are only moved."""
         moved = [tally for tally in self.by_action if tally.label == MOVED]
         objects = self.due.objects - sum(tally.objects for tally in moved)
         return Tally("deleted", objects, self.due.bytes - sum(tally.bytes for tally in moved))
@@ -116,13 +116,13 @@ class Manifest:
 
     @property
     def recycling(self) -> Recycling | None:
-        """Whether what is due is set aside, and then for how long and where; None deletes for good."""
+        """For how long and where due items are set aside; None if they are deleted for good."""
         said = self.extra.get(RECYCLE)
         return Recycling(**said) if said else None
 
     @property
     def plan_hash(self) -> str:
-        """Name the plan by its content: same target, same policy, same items, same end, same hash."""
+        """The hash of target, policy, items and bin days: plans that do the same have the same hash."""
         content = [self.target_uid, self.collector, self.policy_hash, self.digest]
         content += [f"recycle for {self.recycling.days} days"] if self.recycling else []
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
@@ -153,7 +153,7 @@ def manifest_from_json(text: str) -> Manifest:
         plain["breaker"] = tuple(plain["breaker"])
         plain["warnings"] = tuple(plain["warnings"])
         manifest = Manifest(**plain)
-        manifest.recycling  # noqa: B018 - read here, so that one that cannot be is not met half-way
+        manifest.recycling  # noqa: B018 - a damaged value must fail here, not in the middle of a run
     except (ValueError, KeyError, TypeError, AttributeError) as broken:
         raise MetadataError(
             f"the plan's manifest is not readable ({type(broken).__name__}: {broken})",
@@ -199,7 +199,7 @@ def _tallies(rows: list[dict[str, Any]]) -> tuple[Tally, ...]:
 
 
 def _by_action(counted: tuple[Tally, ...], collector: str) -> dict[str, tuple[Tally, ...]]:
-    """Tell actions from collectors, which earlier versions counted under one name."""
+    """Separate actions from collectors, which earlier versions counted under one name."""
     if not counted:
         return {}
     total = sum(one.objects for one in counted), sum(one.bytes for one in counted)

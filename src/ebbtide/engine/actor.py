@@ -1,4 +1,4 @@
-"""Acting on the executors: one outcome for every row of a batch, whatever happens to it."""
+"""Actors: what acts on the rows of a batch on the executors, with one outcome for every row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from ebbtide.engine.tables.contracts import OUTCOMES
 from ebbtide.storage.rate_limit import polite_delete
 from ebbtide.storage.store import DeleteRequest, DeleteResult, StoreSpec, open_store
 
-METADATA_FOLDER = "_lakefs/"
 ACTED_ON = (
     "hash",
     "address",
@@ -40,42 +39,42 @@ _RESUMED = "gone when an interrupted attempt of this run was taken up again"
 
 @dataclass(frozen=True)
 class DeleteOptions:
-    """How hard deletes may press on the store."""
+    """How fast deletes may be sent to the store."""
 
     rate_per_prefix: float | None = None
-    """Objects a second and prefix, over all executors; None is S3's own limit, and none at all on a disk."""
+    """Objects per second per prefix, over all executors; None is S3's own limit, and unlimited on a disk."""
     page: int = 250
     tasks: int = 0
     """How many tasks delete at once; 0 leaves it to the cluster."""
 
     def rate_for(self, store: StoreSpec, tasks: int) -> float:
-        """Give each of the tasks its share of the rate."""
+        """Return the share of the rate for each task."""
         rate = self.rate_per_prefix or (_S3_RATE if store.url.startswith("s3") else _UNLIMITED)
         return rate / tasks
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """An attempt at a batch, as an executor has to know it."""
+    """An attempt at a batch, for the executors."""
 
     options: DeleteOptions
     tasks: int
     skew: int
-    """How far the caller's clock, which may be injected, is ahead of the machine's, in microseconds."""
+    """How far the driver's clock, which may be a rehearsal's, is ahead of the machine's, in microseconds."""
     resumed: bool
-    """An earlier attempt was interrupted: what is gone may be its doing."""
+    """An earlier attempt was interrupted, and may have removed items that are gone now."""
 
     def now(self) -> datetime:
-        """Say what time it is by the caller's clock."""
+        """Return the time by the driver's clock."""
         return from_micros(to_micros(system_clock()) + self.skew)
 
     def is_repeated(self) -> bool:
-        """Tell, on an executor, whether what is gone may be our own doing: Spark runs failed tasks again."""
+        """Return True if this run may have removed items that are gone; Spark repeats failed tasks."""
         context = TaskContext.get()
         return self.resumed or (context is not None and context.attemptNumber() > 0)
 
     def outcomes(self, rows: Any, results: Sequence[DeleteResult]) -> Any:
-        """Give the outcome table of rows, which have a result each."""
+        """Return the table of outcomes for rows and their results."""
         count = rows.num_rows
         moment = to_micros(self.now())
         columns = {
@@ -114,16 +113,16 @@ def planned_etags(rows: Any) -> dict[str, str | None]:
 
 
 def unknown_items(etags: Mapping[str, str | None]) -> dict[str, DeleteResult]:
-    """Deny the items whose content the plan does not know: a new content could not be told from the old."""
-    why = "its content is not known to the plan, so it cannot be told whether it is still the same"
+    """Deny the items that were planned without an ETag: a change of their content would go unnoticed."""
+    why = "the plan has no ETag for it, so it is unknown whether its content is still the same"
     return {key: DeleteResult(key, Outcome.DENIED, why) for key, etag in etags.items() if not etag}
 
 
 Actor = Callable[[Iterable[Any]], Iterator[Any]]
 """
-Does on an executor what the rows of a plan ask for: record batches of rows in, outcomes out.
+Acts on the rows of a plan on an executor: record batches of rows in, outcomes out.
 
-The rows have `kept_because` besides, which is not null of those that must not be touched.
+Rows also have `kept_because`, which is not null if the item must not be touched.
 """
 
 
@@ -138,16 +137,16 @@ def act_on_rows(
     in_order: bool = False,
 ) -> DataFrame:
     """
-    Delete a batch's rows (lazily: the write of the outcomes drives it).
+    Return the outcomes of acting on a batch's rows; Spark acts when they are written.
 
-    They are dealt to tasks by their hashes, so that each presses on all prefixes a little; or `in_order`, by
-    their addresses, for a deleter that looks at neighbours together.
+    Rows are distributed to tasks by hash, so that each task spreads its load over all prefixes; or by
+    address (`in_order`), for an actor that lists neighbours together.
     """
     tasks = options.tasks or rows.sparkSession.sparkContext.defaultParallelism
     wanted = rows.select(*ACTED_ON, "batch", "kept_because")
-    dealt = wanted.repartitionByRange(tasks, "address") if in_order else wanted.repartition(tasks, "hash")
+    divided = wanted.repartitionByRange(tasks, "address") if in_order else wanted.repartition(tasks, "hash")
     skew = to_micros(now) - to_micros(system_clock())
-    done = dealt.mapInArrow(make_actor(Attempt(options, tasks, skew, resumed)), OUTCOMES.schema)
+    done = divided.mapInArrow(make_actor(Attempt(options, tasks, skew, resumed)), OUTCOMES.schema)
     return done.withColumn("attempt", f.lit(attempt).cast("int"))
 
 
@@ -155,18 +154,17 @@ def store_deleter(
     store: StoreSpec,
     attempt: Attempt,
     *,
-    metadata: bool = False,
+    not_below: str,
     only_below: str = "",
-    not_below: str = "",
     by_etag: bool = False,
 ) -> Actor:
     """
-    Make a deleter of a store's objects; of the target's metadata only if it is said.
+    Return an actor that deletes a store's objects, but nothing below `not_below`, which may be empty.
 
-    With `only_below` it reaches what lies in that folder, metadata or not, and nothing else; with `not_below`
-    everything else. With `by_etag` it deletes an object only if that has the ETag that was planned.
+    With `only_below` it deletes only inside that folder. With `by_etag` it deletes an object only if it has
+    the ETag that was planned.
     """
-    return _Deleter(store, attempt, metadata, only_below, not_below, by_etag)
+    return _Deleter(store, attempt, not_below, only_below, by_etag)
 
 
 @dataclass(frozen=True)
@@ -175,12 +173,10 @@ class _Deleter:
 
     store: StoreSpec
     attempt: Attempt
-    metadata: bool = False
-    """Whether the target's metadata may be deleted too."""
+    not_below: str
+    """A folder in which nothing may be deleted, such as the target's metadata; empty if there is none."""
     only_below: str = ""
-    """The folder that alone may be reached; empty is the whole store."""
-    not_below: str = ""
-    """A folder that is not reached."""
+    """The only folder in which objects may be deleted; empty is the whole store."""
     by_etag: bool = False
     """Whether an object is deleted only if it has the ETag that was planned."""
 
@@ -208,14 +204,13 @@ class _Deleter:
     def _refuse(self, address: str, reason: str | None) -> DeleteResult | None:
         if self.only_below and not address.startswith(self.only_below):
             return DeleteResult(address, Outcome.DENIED, f"not below {self.only_below}")
-        metadata = self.metadata or bool(self.only_below)
-        return refuse(address, reason, metadata=metadata, not_below=self.not_below)
+        return refuse(address, reason, not_below=self.not_below)
 
     def _as_found(self, refused: DeleteResult) -> DeleteResult:
         """
-        Look whether what is to stay is still there: the interrupted attempt may have deleted it.
+        Check that an item that must stay is still there: the interrupted attempt may have deleted it.
 
-        Then something came to refer to it too late, and the ledger must say who took it.
+        Then the new reference came too late, and the ledger must record which run deleted the item.
         """
         if refused.outcome is not Outcome.CHANGED:
             return refused
@@ -244,22 +239,20 @@ class _Deleter:
         return found
 
 
-def refuse(
-    address: str, kept_because: str | None, *, metadata: bool, not_below: str = ""
-) -> DeleteResult | None:
-    """Say why an item must not be touched; None if it may be."""
+def refuse(address: str, kept_because: str | None, *, not_below: str) -> DeleteResult | None:
+    """Return the result for an item that must not be touched; None if it may be."""
     if kept_because is not None:
         return DeleteResult(address, Outcome.CHANGED, kept_because)
+    # Planning holds these, so a plan that has one is wrong and must not reach the store with it.
     if not_below and address.startswith(not_below):
         return DeleteResult(address, Outcome.DENIED, f"it lies below {not_below}")
-    if "://" in address or (address.startswith(METADATA_FOLDER) and not metadata) or not address:
-        # Planning holds these; a plan that has one all the same must not reach the store with it.
+    if "://" in address or not address:
         return DeleteResult(address, Outcome.DENIED, "not a data object of this namespace")
     return None
 
 
 def settle(result: DeleteResult, *, again: bool) -> DeleteResult:
-    """Say of what is not there, if we may have been here before, that it was our own doing."""
+    """Count an absent item as deleted if an earlier attempt of this run may have deleted it."""
     if again and result.outcome is Outcome.ABSENT:
         return DeleteResult(result.key, Outcome.DELETED, _RESUMED)
     return result

@@ -1,16 +1,21 @@
 """
-Applying a plan: verify again, delete on the executors batch by batch, record one outcome an item.
+Apply: verify a plan again, delete on the executors batch by batch, and record one outcome per item.
 
-Each batch is four durable steps: `started` in the ledger, the deletes, the outcome table, `finished` in the
-ledger. Whatever is interrupted, applying again goes on from there: a finished batch is not touched, a started
-one is done again, and what it finds gone was its own doing. From verification to `finished` the target is
-fenced: nothing can come to refer to what is being deleted.
+Each batch has four durable steps: `started` in the ledger, the deletes, the table of outcomes, `finished` in
+the ledger. After an interruption, applying again continues from there: a finished batch is left alone, a
+started one is repeated, and items that are gone count as deleted by it. From verification to `finished` the
+target is fenced: nothing can add a reference to the items that are being deleted.
+
+Only the holder of the target's lock fences and unfences. Then no other driver of this run is alive, so the
+fence is opened whenever a process ends, unless executors of that process may still be deleting.
 """
 
 from __future__ import annotations
 
 import shutil
-from contextlib import AbstractContextManager, suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -31,35 +36,35 @@ from ebbtide.core.errors import (
     SafetyStop,
     StalePlan,
     StoreError,
+    interruption_behind,
 )
 from ebbtide.core.instant import format_second
-from ebbtide.core.interruption import interruption_behind
 from ebbtide.core.manifest import Manifest, Tally
 from ebbtide.engine import log
 from ebbtide.engine.actor import DeleteOptions, act_on_rows
-from ebbtide.engine.burials import outcome_folders
 from ebbtide.engine.cluster_check import check_cluster
 from ebbtide.engine.collector import Collector, Context
-from ebbtide.engine.durability import make_durable
-from ebbtide.engine.fencing import unfenced_afterwards
+from ebbtide.engine.files import make_durable
 from ebbtide.engine.interruption import failed_if_interrupted
 from ebbtide.engine.newest_run import check_applicable
 from ebbtide.engine.removed_table import fold_if_possible
-from ebbtide.engine.run_folder import OnStep, RunFolder, no_step, run_folder
+from ebbtide.engine.run_folder import OnStep, RunFolder, no_step, outcome_folders, run_folder
 from ebbtide.engine.run_tables import digested_table, read_plan
 from ebbtide.engine.spark.failures import own_errors
 from ebbtide.engine.spark.progress import OnProgress, no_progress, watch
+from ebbtide.engine.spark.session import SparkSource, opened
 from ebbtide.engine.tables.contracts import NEWLY_REFERENCED, OUTCOMES
-from ebbtide.engine.tables.digest import table_digest
+from ebbtide.engine.tables.counted import write_empty
+from ebbtide.engine.tables.digest import EMPTY, digest_of, digest_totals
 from ebbtide.engine.tables.row_counts import counted_rows
 from ebbtide.state.locks import target_lock
 from ebbtide.state.runs import Ledger, RunState
 
 _DONE = {str(outcome) for outcome in Outcome if outcome.is_done}
 _OPEN_TRIES = 2
-"""How often a batch is verified with the target open; on a busy one every look is outdated when it ends."""
-
-
+"""How often a batch is verified without the fence; a busy target changes during every verification."""
+_POLL_SECONDS, _POLLS = 0.1, 100
+"""How long to wait for tasks of a failed job to end."""
 CLOCK_TOLERANCE = timedelta(minutes=5)
 """How far the clocks of the machines that plan and apply may differ."""
 
@@ -84,7 +89,7 @@ class Applied:
 
     @property
     def freed(self) -> Tally:
-        """What the store has really given back: neither hidden, nor moved, nor set aside."""
+        """What was really freed in the store: not what is hidden, moved or set aside."""
         return self.outcomes.get(Outcome.DELETED, Tally(str(Outcome.DELETED), 0, 0))
 
     @property
@@ -94,12 +99,12 @@ class Applied:
 
     @property
     def hidden(self) -> Tally:
-        """What only got a delete marker, and is stored as before."""
+        """What only got a delete marker and is still stored."""
         return self.outcomes.get(Outcome.HIDDEN, Tally(str(Outcome.HIDDEN), 0, 0))
 
     @property
     def done(self) -> int:
-        """To how many items this run did what was planned."""
+        """How many items the run deleted, set aside, hid or moved as planned."""
         return sum(tally.objects for name, tally in self.outcomes.items() if name in _DONE)
 
     @property
@@ -109,7 +114,7 @@ class Applied:
 
 
 def check(context: Context, collector: Collector, manifest: Manifest, options: ApplyOptions) -> None:
-    """Refuse, before Spark starts and before anything is asked, a plan that must not be applied."""
+    """Refuse a plan that must not be applied, before Spark starts and before the user is asked."""
     try:
         _check_plan(context, collector, manifest, options)
     except EbbtideError:
@@ -140,12 +145,11 @@ def _locked(context: Context, manifest: Manifest) -> AbstractContextManager[None
 
 
 def _check_time(manifest: Manifest, now: datetime) -> None:
-    """Refuse a plan for a time to come, and one that the clock says is still to be made."""
+    """Refuse a plan for a future time, and a plan that was made in the future by this machine's clock."""
     if manifest.now > now + CLOCK_TOLERANCE:
         raise StalePlan(
-            f"this plan says what would be due at {format_second(manifest.now)}, and it is"
-            f" {format_second(now)} now",
-            why="it would delete what is still wanted until then",
+            f"this plan is for {format_second(manifest.now)}, and it is {format_second(now)} now",
+            why="it would delete items that must be kept until then",
             fix="apply it then, or make a plan without --now",
         )
     if manifest.made_at > now + CLOCK_TOLERANCE:
@@ -153,12 +157,12 @@ def _check_time(manifest: Manifest, now: datetime) -> None:
             f"this plan was made at {format_second(manifest.made_at)}, and the machine's clock says"
             f" {format_second(now)}",
             why="the clock has gone back, or was wrong when the plan was made, so no age can be trusted",
-            fix="set the machine's clock right, then make a new plan",
+            fix="correct the machine's clock, then make a new plan",
         )
 
 
 def check_format(manifest: Manifest, state: RunState) -> None:
-    """Refuse a plan of an earlier version, unless it was begun: what it did so far has to be recorded."""
+    """Refuse a plan of an earlier version, unless it was begun and has to be finished."""
     if not manifest.is_typed and state is RunState.PLANNED:
         why = "its rows do not say in full what must still be true of each item"
         if not manifest.is_counted:
@@ -171,7 +175,7 @@ def check_format(manifest: Manifest, state: RunState) -> None:
 
 
 def apply(
-    spark: SparkSession,
+    spark: SparkSource,
     context: Context,
     collector: Collector,
     manifest: Manifest,
@@ -180,7 +184,11 @@ def apply(
     on_progress: OnProgress = no_progress,
     on_step: OnStep = no_step,
 ) -> Applied:
-    """Do what the plan says, as far as it still holds; a run that has succeeded is not done again."""
+    """
+    Apply a plan to the items that it still holds for; a run that succeeded is not applied again.
+
+    If Spark is not started yet, it is started under the target's lock.
+    """
     on_step = log.steps(on_step)
     with (
         log.bound(run=manifest.run_id, target=manifest.target, collector=manifest.collector),
@@ -189,20 +197,52 @@ def apply(
         is_open = context.ledger.run(manifest.run_id).state is not RunState.SUCCEEDED
         if is_open:
             check_applicable(context.root, context.ledger, manifest)
-        # Also where nothing is fenced, tasks are waited for: one that deletes must not outlive the lock.
-        with unfenced_afterwards(spark, collector, manifest):
+        # Wait for tasks even without a fence: a task that deletes must not outlive the lock.
+        with opened(spark) as session, unfenced_afterwards(session, collector, manifest):
             if is_open:
                 _check_plan(context, collector, manifest, options)
-                collector.before_apply(spark, manifest)
+                collector.before_apply(session, manifest)
             try:
-                applied = _apply(spark, context, collector, manifest, options, on_progress, on_step)
+                applied = _apply(session, context, collector, manifest, options, on_progress, on_step)
             except EbbtideError as broken:
                 collector.after_failure(manifest, broken)
                 raise
-            collector.after_apply(spark, manifest, applied, on_step)
+            collector.after_apply(session, manifest, applied, on_step)
         outcomes = {name: tally.objects for name, tally in applied.outcomes.items()}
         log.write("apply ends", freed=applied.freed.bytes, outcomes=outcomes, again=applied.already_applied)
     return applied
+
+
+@contextmanager
+def unfenced_afterwards(
+    spark: SparkSession, collector: Collector, manifest: Manifest, sleep: Callable[[float], None] = time.sleep
+) -> Iterator[None]:
+    """
+    Open the fence when the block ends, also for a run that is refused and had left it closed.
+
+    It stays closed if the process is killed, or if tasks may still be running after an error. Applying the
+    run again opens it then.
+    """
+    try:
+        yield
+    except BaseException:
+        if _is_idle(spark, sleep):
+            collector.unfence(manifest)
+        raise
+    collector.unfence(manifest)
+
+
+def _is_idle(spark: SparkSession, sleep: Callable[[float], None]) -> bool:
+    """Wait until no executor runs a task; tasks of a failed job take a moment to stop."""
+    try:
+        tracker = spark.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001 (Python's tracker does not tell)
+        for _ in range(_POLLS):
+            if not any(executor.numRunningTasks() for executor in tracker.getExecutorInfos()):
+                return True
+            sleep(_POLL_SECONDS)
+    except (PySparkException, Py4JError, OSError, AttributeError):
+        return False
+    return False
 
 
 def _apply(
@@ -260,16 +300,26 @@ def _approve(ledger: Ledger, run_id: int, state: RunState) -> None:
 def _check_table(
     spark: SparkSession, folder: RunFolder, manifest: Manifest, recorded_hash: str | None
 ) -> None:
-    """Make sure that the rows to delete are the rows that were planned."""
-    plan, digested = digested_table(spark, folder, manifest)
+    """Stop unless the rows to delete are the rows that were planned."""
     try:
-        # A row in a batch that is never begun would be left behind without a word.
-        known = f.coalesce(f.col("batch").between(0, manifest.batches - 1), f.lit(False))
-        whole = plan.where(~known).isEmpty() and table_digest(plan, digested) == manifest.digest
+        digest = _digest(spark, folder, manifest)
     except (PySparkException, Py4JError) as broken:
         raise _not_as_planned(manifest, "cannot be read") from broken
-    if not whole or recorded_hash != manifest.plan_hash:
+    if digest != manifest.digest or recorded_hash != manifest.plan_hash:
         raise _not_as_planned(manifest, "is not what was planned")
+
+
+def _digest(spark: SparkSession, folder: RunFolder, manifest: Manifest) -> str | None:
+    """Return the digest of a plan's table; None if a row is in none of its batches."""
+    if not counted_rows(folder.plan):
+        return EMPTY
+    plan, digested = digested_table(spark, folder, manifest)
+    # A row whose batch is out of range would never be deleted, without a message.
+    known = f.coalesce(f.col("batch").between(0, manifest.batches - 1), f.lit(False))
+    rows = f.count(f.lit(1)).alias("rows")
+    counted = plan.agg(rows, f.count_if(~known).alias("stray"), *digest_totals(digested))
+    (sums,) = counted.toArrow().to_pylist()
+    return None if sums["stray"] else digest_of(sums)
 
 
 def _not_as_planned(manifest: Manifest, what: str) -> MetadataError:
@@ -296,21 +346,21 @@ def _finish(ledger: Ledger, manifest: Manifest, applied: Applied) -> None:
     raise kind(
         f"run {manifest.run_id}: {failed}",
         why=f"{_counted(applied)}; the outcomes say why for each (ebb report {manifest.run_id})",
-        fix=f"put that right, then run 'ebb apply {manifest.run_id}' again: it does the rest",
+        fix=f"correct that, then run 'ebb apply {manifest.run_id}' again: it does the rest",
     )
 
 
 def _counted(applied: Applied) -> str:
-    """Say how many items ended in which way."""
+    """Return how many items have which outcome."""
     tallies = [(outcome, applied.outcomes.get(str(outcome))) for outcome in Outcome]
     return ", ".join(f"{tally.objects} {outcome}" for outcome, tally in tallies if tally is not None)
 
 
 def _check_nothing_deleted(broken: EbbtideError, manifest: Manifest, outcomes: dict[str, Tally]) -> None:
     """
-    Raise an error that counts what the run has already deleted, if anything.
+    Raise an error that counts the items that the run has already deleted, if any.
 
-    A run that the store broke off is partly applied; one that a safety check stopped keeps its exit code.
+    A run that a failing store ended is partly applied; one that a safety check stopped keeps its exit code.
     """
     done = sum(tally.objects for name, tally in outcomes.items() if name in _DONE)
     if not done:
@@ -328,7 +378,10 @@ def _check_nothing_deleted(broken: EbbtideError, manifest: Manifest, outcomes: d
 
 def _outcomes(spark: SparkSession, root: Path, ledger: Ledger, manifest: Manifest) -> dict[str, Tally]:
     """Count the last outcome of every item."""
-    rows = OUTCOMES.read(spark, *outcome_folders(root, ledger, manifest.run_id))
+    folders = outcome_folders(root, ledger, manifest.run_id)
+    if not folders:
+        return {}
+    rows = OUTCOMES.read(spark, *folders)
     last = rows.groupBy("hash", "address", "version").agg(
         f.max(f.struct("attempt", "outcome", "size")).alias("last")
     )
@@ -356,10 +409,10 @@ class _Batches:
     _verified_at: int | None = None
     _kept: DataFrame | None = None
     _interrupted: set[int] = field(default_factory=set)
-    """Batches that an earlier process left half-way: as long as there are any, the target is not opened."""
+    """Batches that an earlier process left unfinished; as long as there are any, the fence stays closed."""
 
     def run(self) -> None:
-        """Do every batch that is not finished, and again the items of finished ones that failed."""
+        """Run every unfinished batch, and repeat the failed items of finished ones."""
         attempts = self.context.ledger.batch_attempts(self.manifest.run_id)
         self._interrupted = {batch for batch, tries in attempts.items() if not tries[-1][1]}
         for batch in range(self.manifest.batches):
@@ -385,11 +438,14 @@ class _Batches:
     def _attempt(self, rows: DataFrame, batch: int, *, resumed: bool) -> None:
         self.collector.check_unchanged(self.manifest)
         kept = self._verify_and_fence()
-        # Once more: to verify may have taken long.
+        # Check again, because the verification may have taken long.
         self.collector.check_unchanged(self.manifest)
         attempt = self.context.ledger.start_batch(self.manifest.run_id, batch)
         self.on_step(f"batch {batch} started")
-        judged = rows.join(kept.withColumnRenamed("reason", "kept_because"), "hash", "left")
+        if kept is None:
+            judged = rows.withColumn("kept_because", f.lit(None).cast("string"))
+        else:
+            judged = rows.join(kept.withColumnRenamed("reason", "kept_because"), "hash", "left")
         outcomes = act_on_rows(
             judged,
             partial(self.collector.actor, self.manifest),
@@ -416,25 +472,32 @@ class _Batches:
             self.collector.unfence(self.manifest)
         self.on_step(f"batch {batch} finished")
 
-    def _verify_and_fence(self) -> DataFrame:
-        """Find what came to be referenced and close the target, with nothing happening between the two."""
+    def _verify_and_fence(self) -> DataFrame | None:
+        """Find newly referenced items and close the fence, with no change of the target between the two."""
         for _ in range(0 if self._interrupted else _OPEN_TRIES):
             kept = self._verify_again()
             if self.collector.fence(self.manifest) == self._verified_at:
                 return kept
             self.collector.unfence(self.manifest)
         self.collector.fence(self.manifest)
-        # What changes from here on makes no reference to a planned item, so this look cannot be outdated.
+        # With the fence closed, no change adds a reference to a planned item: this result stays valid.
         return self._verify_again()
 
-    def _verify_again(self) -> DataFrame:
-        """Find what came to be referenced since the snapshot, if the target changed since we last looked."""
+    def _verify_again(self) -> DataFrame | None:
+        """
+        Find items that were referenced since the snapshot, if the target changed since the last time.
+
+        None if there can be none.
+        """
         sequence = self.collector.sequence()
-        if self._kept is None or sequence != self._verified_at:
+        if sequence != self._verified_at:
             with watch(self.spark, "verifying again", self.on_progress):
                 found = self.collector.newly_referenced(self.spark, self.manifest, self.folder)
                 place = self.folder.kept(sequence)
-                NEWLY_REFERENCED.write(found, place)
-            self._kept = NEWLY_REFERENCED.read(self.spark, place)
+                if found is None:
+                    write_empty(place)
+                else:
+                    NEWLY_REFERENCED.write(found, place)
+            self._kept = None if found is None else NEWLY_REFERENCED.read(self.spark, place)
             self._verified_at = sequence
         return self._kept

@@ -1,9 +1,9 @@
 """
-The recycle bin protocol: what `engine.recycle`, `engine.restore` and `engine.bin_expiry` ask of any bin.
+The recycle bin protocol, which `engine.recycle`, `engine.restore` and `engine.bin_expiry` use.
 
-`engine.object_bin` has the bin that is a folder of an object store. Other backends, such as the repositories
-of a registry, answer for themselves. A bin is read from its backend alone: a lost state root loses nothing
-that lies in it.
+`engine.object_bin` implements a bin in a folder of an object store. Targets implement other backends, such as
+the repositories of a registry. A bin is read from its backend alone: if the state root is lost, nothing in
+the bin is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OnDamage = Callable[[EbbtideError], None]
 
 
 class FolderGone(NotFound):
-    """A folder of the bin is not there: nothing was set aside, or all of it was restored or emptied since."""
+    """A folder of the bin does not exist: nothing was set aside, or all of it was restored or deleted."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class BinItem:
 
 @dataclass(frozen=True)
 class RestoreChoice:
-    """What is to come back: all of a folder of the bin or of a run, or single items."""
+    """What to restore: all of a folder of the bin or of a run, or single items."""
 
     folder: str | None = None
     items: tuple[str, ...] = ()
     """Names of items; none means everything in the folder or of the run."""
     days: int | None = None
-    """For how many days no run takes the items again; None is as long as the bin keeps them."""
+    """For how many days the restored items are held; None is as long as the bin keeps them."""
     run: int | None = None
     """The run that set them aside, where the bin has no folders."""
     to: str | None = None
@@ -70,7 +70,7 @@ class RestoreChoice:
 
 @dataclass(frozen=True)
 class Returned:
-    """What became of an item of the bin, and which item of the target it is now."""
+    """The result of restoring one item, and which item of the target it is now."""
 
     result: DeleteResult
     """As of `Store.move`."""
@@ -78,9 +78,9 @@ class Returned:
     version: str | None = None
     """The version that is in place now; None stands for every version."""
     note: Explanation | None = None
-    """What the target has to say of it besides the outcome."""
+    """More that the target reports about it."""
     troubles: tuple[str, ...] = ()
-    """What was not done although the item is back."""
+    """What failed although the item is back."""
 
 
 @dataclass(frozen=True)
@@ -89,16 +89,16 @@ class Wanted:
 
     items: Iterable[BinItem]
     labels: tuple[Label, ...] = ()
-    """The folders that they lie in."""
+    """The labels of their folders."""
     whole: Manifest | None = None
-    """The plan of the run that comes back whole, if that is in this state root."""
+    """The plan of the run, if all of it is restored and the plan is in this state root."""
     gone: tuple[str, ...] = ()
-    """Items that a run set aside and the bin does not have any more, each with what became of it."""
+    """Items that a run set aside and that are no longer in the bin, each with the reason."""
 
 
 @dataclass(frozen=True)
 class Listing:
-    """What lies in a bin: for people, for programs, and what cannot be understood there."""
+    """The contents of a bin for people and for programs, and the damage that was found."""
 
     table: Table
     plain: Any
@@ -108,47 +108,33 @@ class Listing:
 
 @dataclass(frozen=True)
 class BinRows:
-    """All items of a bin for a plan of its expiry, as the columns of `EXPIRY`, and what was read."""
+    """All items of a bin with the columns of `EXPIRY`, and what was read."""
 
     rows: DataFrame
     read: dict[str, Any]
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Emptied:
-    """What became of the items of a bin that was emptied at once."""
-
-    gone: tuple[Any, ...]
-    """The items that are gone, for programs."""
-    failed: tuple[str, ...]
-    """Why others are not."""
-    damage: tuple[EbbtideError, ...] = ()
-
-
-Confirm = Callable[[int, int], None]
-"""Asks whether so many items with so many bytes may go; raises if not."""
-
 EXPIRY = (
     "address string, names array<string>, rule string, held_by string, size bigint,"
     " set_aside timestamp, ends timestamp"
 )
-"""What a bin says of each item for its expiry: from `ends` on it may be deleted for good."""
+"""The columns of a bin's items for a plan of its expiry; from `ends` on an item may be deleted for good."""
 
 
 class BinDefaults:
-    """What most bins answer alike."""
+    """Defaults that suit most bins."""
 
     records_restores = True
-    """Whether a restore is a run in the ledger: needed where plans go by what runs removed."""
+    """Whether a restore is a run in the ledger, which plans that use removed items need."""
     copies_out = True
     """Whether items can be copied to a folder of this machine."""
     in_order = False
-    """Whether emptying looks at neighbours together."""
+    """Whether the actor that empties it lists neighbours together."""
     action: str | None = None
-    """What plans call the removal of an item, where the target names its actions."""
+    """The action of a plan of its expiry, where the target has several actions."""
     item = "object"
-    """What its items are called."""
+    """The noun for its items."""
     elsewhere = "--to FOLDER copies an item whose place is taken"
     """What a user can do with an item whose place is taken."""
 
@@ -162,35 +148,41 @@ class BinDefaults:
         """Prepare the target for a page of items that are about to come back."""
 
     def after_restore(self, choice: RestoreChoice, wanted: Wanted, back: int) -> None:
-        """Do what belongs to a restore that brought so many items back."""
+        """Finish a restore; `back` is the number of restored items."""
 
     def days_of(self, folder: str) -> int:  # noqa: ARG002 (nothing is held)
-        """Return for how many days items of a folder are held when they are back."""
+        """Return for how many days restored items of a folder are held."""
         return 0
 
-    def empty(self, older_than: int | None, confirm: Confirm) -> Emptied | None:  # noqa: ARG002 (a plan does it)
-        """Empty the bin at once, as far as it is old enough; None if that takes a plan."""
-        return None
+    def before_empty(self) -> None:
+        """Refuse, before anything is planned, a user who may not empty the bin by hand."""
+
+    def after_empty(self, plan: Manifest) -> dict[str, Any]:  # noqa: ARG002 (the outcomes say it all)
+        """Return what programs learn besides the outcomes when the bin was emptied by hand."""
+        return {}
+
+    def check_emptied(self, plan: Manifest) -> None:
+        """Raise, after the result was shown, if something was left in the bin that should have gone."""
 
     def check(self, plan: Manifest) -> None:
         """Refuse, before Spark starts, to apply a plan of the expiry; it may cost more than other checks."""
 
     def before_plan(self) -> tuple[str, ...]:
-        """Do what must happen before the expiry is planned; return warnings for the plan."""
+        """Prepare a plan of the expiry; return warnings for the plan."""
         return ()
 
     def after_expiry(self, plan: Manifest, applied: Applied) -> None:
-        """Do what belongs to an expiry that succeeded, now or before."""
+        """Finish an expiry that succeeded, now or before."""
 
     def after_failure(self, plan: Manifest, error: EbbtideError) -> None:
         """Record that an expiry ended with an error."""
 
 
 class RecycleBin(BinDefaults, ABC):
-    """The recycle bin of one target, whatever it lies in."""
+    """The recycle bin of one target, on any backend."""
 
     context: Context
-    """The state that runs on the target work with."""
+    """The state root, ledger and clock of the target's runs."""
 
     @property
     @abstractmethod
@@ -201,47 +193,47 @@ class RecycleBin(BinDefaults, ABC):
         """Return the identity of the bin's owner as it is now; raise if it cannot be trusted."""
         return self.identity
 
-    # What lies in it
+    # Contents
 
     @abstractmethod
     def listing(self, run: int | None = None) -> Listing:
-        """Return what lies in the bin, or what a run set aside."""
+        """Return the contents of the bin, or what one run set aside."""
 
     @abstractmethod
     def stream(self, run: int | None, on_damage: OnDamage) -> Iterator[tuple[BinItem, datetime]]:
-        """Stream every item with the time from which on it may be deleted for good."""
+        """Stream every item with the time from which it may be deleted for good."""
 
     @abstractmethod
     def damaged(self, found: Sequence[EbbtideError]) -> MetadataError:
-        """Make the error for parts of the bin that cannot be understood, after all others were shown."""
+        """Return the error for damaged parts of the bin, after all others were shown."""
 
     # Restoring
 
     @abstractmethod
     def choice_of(self, plan: Manifest, items: tuple[str, ...]) -> RestoreChoice:
-        """Return the choice of all or some items of a run; NotFound if it set nothing aside."""
+        """Return the choice of all or some items of a run; raise NotFound if it set nothing aside."""
 
     @abstractmethod
     def wanted(self, choice: RestoreChoice) -> Wanted:
-        """Find what is to come back; an unknown name stops everything before it begins."""
+        """Find the items to restore; raise if a name is unknown, before anything is restored."""
 
     @abstractmethod
     def bring_back(self, page: Sequence[BinItem], choice: RestoreChoice) -> Sequence[Returned]:
-        """Move items to where they were, none over another content: an answer for each, in order."""
+        """Move items back to their places, never over other content; return a result for each, in order."""
 
     def read(self, item: BinItem) -> bytes:
-        """Read an item in the bin, where items can be copied out."""
+        """Return the bytes of an item in the bin, where items can be copied out."""
         raise Unsupported(f"{item.address} cannot be copied out of the recycle bin", fix="restore it")
 
     # Expiry
 
     @abstractmethod
     def reach(self) -> Reach:
-        """Return a check by which an executor shows that it can reach the bin."""
+        """Return a check that an executor runs to prove that it can reach the bin."""
 
     @abstractmethod
     def check_ready(self) -> None:
-        """Raise if what the bin lies in does not answer."""
+        """Raise if the bin's backend does not answer."""
 
     @abstractmethod
     def expiry(self, run: Run, older_than: int | None) -> BinRows:
@@ -253,4 +245,4 @@ class RecycleBin(BinDefaults, ABC):
 
     @abstractmethod
     def deleter(self, attempt: Attempt) -> Actor:
-        """Make what deletes items of the bin for good on the executors, and reaches nothing else."""
+        """Return the actor that deletes items of the bin for good, and nothing outside it."""

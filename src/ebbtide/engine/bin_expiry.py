@@ -1,7 +1,7 @@
 """
-The collector of a recycle bin: what has been there for its days goes for good, by a plan like any other.
+The expiry of a recycle bin: a collector whose plans delete items for good when their days are over.
 
-Its breaker compares with what is in the bin, and its actor reaches nothing but the bin.
+Its breaker compares with the contents of the bin, and its actor cannot delete anything outside the bin.
 """
 
 from __future__ import annotations
@@ -28,25 +28,32 @@ from ebbtide.engine.tables.contracts import VERDICTS
 from ebbtide.engine.tables.digest import address_hash
 from ebbtide.engine.verdicts import Layers
 
+_EXPIRED = "expired"
+
+
+def is_by_hand(plan: Manifest) -> bool:
+    """Return True if a plan empties a bin because a user asked for it, not because of expiry."""
+    return bool(json.loads(plan.policy)["bin"] != _EXPIRED)
+
 
 @dataclass(frozen=True)
 class ExpiredItems(Collector):
     """
-    Collects what has been in a target's recycle bin for its days.
+    Collects the items of a target's recycle bin whose days are over.
 
-    Nothing refers to what lies in the bin, and only a restore takes it from there, which waits for the
-    target's lock and makes the plan stale.
+    Nothing refers to items in the bin. Only a restore takes them out; it waits for the target's lock and
+    makes the plan stale.
     """
 
     bin: RecycleBin
     older_than: int | None = None
-    """Collect what has been there for so many days, and not for as long as its label says."""
+    """Collect items that were set aside at least this many days ago, whatever their labels say: by hand."""
 
     name = EMPTY_BIN
 
     @property
     def in_order(self) -> bool:  # type: ignore[override]
-        """Whether the bin has to be emptied in the order of its items."""
+        """Whether the bin is emptied in the order of its items."""
         return self.bin.in_order
 
     @property
@@ -57,15 +64,15 @@ class ExpiredItems(Collector):
     def policy(self) -> Policy:
         """Return the expiry of the bin."""
         days = self.older_than
-        text = json.dumps({"bin": "expired" if days is None else f"older than {days} days"})
+        text = json.dumps({"bin": _EXPIRED if days is None else f"older than {days} days"})
         return Policy(text, hashlib.sha256(text.encode()).hexdigest())
 
     def reach(self) -> Reach:
-        """Reach what the bin lies in."""
+        """Reach the bin's backend."""
         return self.bin.reach()
 
     def check_ready(self) -> None:
-        """Raise if what the bin lies in does not answer."""
+        """Raise if the bin's backend does not answer."""
         self.bin.check_ready()
 
     def before_plan(self) -> tuple[str, ...]:
@@ -86,7 +93,7 @@ class ExpiredItems(Collector):
         return Collected(Layers(place), found.read, found.warnings, removed_applied=True)
 
     def check(self, plan: Manifest) -> None:
-        """Check also what the bin checks once."""
+        """Check the target, and also what the bin checks once per apply."""
         self.check_unchanged(plan)
         self.bin.check(plan)
 
@@ -97,16 +104,16 @@ class ExpiredItems(Collector):
             check_not_restored_since(self.bin.context.ledger, plan)
 
     def actor(self, plan: Manifest, attempt: Attempt) -> Actor:  # noqa: ARG002 (the rows say it all)
-        """Delete what lies in the bin, and nothing else, whatever the plan says."""
+        """Delete items of the bin, and nothing else, whatever the plan says."""
         return self.bin.deleter(attempt)
 
     def after_apply(self, spark: SparkSession, plan: Manifest, applied: Applied, on_step: OnStep) -> None:  # noqa: ARG002 (labels are few)
-        """Forget what is empty, and let the target record what was done."""
+        """Remove the labels of empty folders, and let the target record the run."""
         self.bin.after_expiry(plan, applied)
         on_step("labels tidied")
 
     def after_failure(self, plan: Manifest, error: EbbtideError) -> None:
-        """Let the target record how far it came."""
+        """Let the target record the failure."""
         self.bin.after_failure(plan, error)
 
 

@@ -1,4 +1,4 @@
-"""Which build of Ebbtide this is: what one build has cached, no other build may trust."""
+"""The build of Ebbtide: a digest of its code. Caches and executors of another build are not used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import ebbtide
 
 
 def digest_of(package: Path) -> str:
-    """Digest the code of a package, here or on an executor."""
+    """Return the digest of a package's code, here or on an executor."""
     digest = hashlib.sha256()
     for file in sorted(package.rglob("*.py")):
         digest.update(str(file.relative_to(package)).encode() + b"\0" + file.read_bytes() + b"\0")
@@ -20,9 +20,9 @@ def digest_of(package: Path) -> str:
 @cache
 def build_id() -> str:
     """
-    Digest the package's own code.
+    Return the digest of Ebbtide's own code.
 
-    A cache says what the code that made it understood. After any change to that code (how an address is
-    spelled, which reference counts) it is made anew, and nobody has to remember to raise a version.
+    A cache depends on the code that made it. After any change of that code (how an address is spelled, which
+    reference counts) the cache is made again, without a version number that a developer has to raise.
     """
     return digest_of(Path(ebbtide.__file__).parent)

@@ -1,16 +1,15 @@
 """
-The check of executors: before a run on a cluster, each of them proves that it may take part.
+The check of a cluster: before a run, each executor proves that it can take part.
 
-1. The driver writes a nonce into a fresh folder below the state root.
-2. Every executor reads it, and writes back what only a reader of the nonce can know, into the same folder.
-   It also says which Python and which build of Ebbtide it runs. Tasks go out until all executors that Spark
-   knows of have answered.
-3. The driver reads what they wrote, and compares.
+1. The driver writes a nonce into a new folder below the state root.
+2. Every executor reads the nonce and writes a hash of it into the same folder. It also reports its Python and
+   its build of Ebbtide. Tasks are sent until all executors that Spark knows have answered.
+3. The driver reads the hashes and compares.
 4. Every executor opens the target with its own credentials (`check_reach`).
 
-Executors that join later are not asked. Python on them looks for the nonce of the session when it starts, and
-stores and registries are not opened where that fails (`store.fitness`); whatever else they write or leave out
-is found by the row counts of tables. A local master has no executors but the driver itself, and is not asked.
+Executors that join later are not asked. Their Python looks for the nonce of the session when it starts, and
+opens no store and no registry if that fails (`storage.executor_proof`). Row counts of tables reveal anything
+else that they fail to write. A local master has no other executors, so it is not checked.
 """
 
 from __future__ import annotations
@@ -43,16 +42,16 @@ from ebbtide.storage.store import StoreSpec, open_store
 _FOLDER = "executors"
 _SECONDS = 90
 _SETTLED = 1.0
-"""So many seconds nobody new must have turned up; executors of one application start one after another."""
+"""Seconds without a new executor after which all are known; executors start one after another."""
 _MOST_NAMED = 5
 
 Reach = Callable[[], None]
-"""Opens a target on an executor; what it raises says why that cannot be done there."""
+"""Opens a target on an executor, and raises if that is not possible there."""
 
 
 @dataclass(frozen=True)
 class StoreReach:
-    """Reaches an object store: opens it, and lists a page."""
+    """Reaches an object store: opens it and lists a page."""
 
     store: StoreSpec
 
@@ -63,7 +62,7 @@ class StoreReach:
 
 @contextmanager
 def session_proof(root: Path, master: str) -> Iterator[Mapping[str, str]]:
-    """Give the settings by which executors that join a session later know its state root and its build."""
+    """Yield the settings with which executors that join later check the state root and the build."""
     if is_local(master):
         yield {}
         return
@@ -80,9 +79,9 @@ def session_proof(root: Path, master: str) -> Iterator[Mapping[str, str]]:
 
 def check_cluster(spark: SparkSession, root: Path, reach: Callable[[], Reach] | None = None) -> None:
     """
-    Stop unless every executor of a cluster may take part in a run, and reaches the target.
+    Stop unless every executor of a cluster can take part in a run and reach the target.
 
-    How to reach it is asked for only then: a run on this machine need not open it for that.
+    `reach` is called only for a cluster, so that a local run does not open the target for it.
     """
     if is_local(str(spark.sparkContext.master)):
         return
@@ -107,7 +106,7 @@ def check_executors(spark: SparkSession, root: Path) -> None:
 
 
 def check_reach(spark: SparkSession, reach: Reach) -> None:
-    """Stop unless every executor can open the target; the caller has checked the executors before."""
+    """Stop unless every executor can open the target; the caller has called `check_executors`."""
     driver = spark.conf.get("spark.driver.host") or ""
     tasks = 2 * spark.sparkContext.defaultParallelism
     frame = spark.range(0, tasks, 1, tasks).mapInArrow(_Reacher(reach, driver), "host string, lack string")
@@ -119,8 +118,8 @@ def check_reach(spark: SparkSession, reach: Reach) -> None:
 
 
 def _ask(spark: SparkSession, folder: Path) -> list[dict[str, str]]:
-    """Ask until all executors that Spark knows of have answered; give one answer of each."""
-    # By value: an executor with another build does not have this code.
+    """Ask until all executors that Spark knows have answered; return one answer of each."""
+    # By value, because an executor with another build does not have this code.
     for module in (build, executor_probe):
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     try:
@@ -147,14 +146,14 @@ def _ask(spark: SparkSession, folder: Path) -> list[dict[str, str]]:
 
 
 def _executors(spark: SparkSession) -> list[str]:
-    """Give the numbers of the executors that Spark knows of; the driver itself is none."""
+    """Return the ids of the executors that Spark knows, without the driver."""
     context: Any = spark.sparkContext._jsc.sc()  # noqa: SLF001 - PySpark has no other way to them
     found = str(context.getExecutorIds().mkString(","))
     return found.split(",") if found else []
 
 
 def _lack(answer: Mapping[str, str], folder: Path, nonce: str) -> str:
-    """Say what an executor lacks, or nothing."""
+    """Return why an executor cannot take part; empty if it can."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     own = f"{ebbtide.__version__} ({build.build_id()})"
     lacks = []
@@ -177,7 +176,7 @@ def _has_proof(answer: Mapping[str, str], folder: Path, nonce: str) -> bool:
 
 @contextmanager
 def _clear_failures() -> Iterator[None]:
-    """Turn the failure of a check into an error that stops the run: such executors cannot take part."""
+    """Turn a failed check into an error that stops the run."""
     try:
         yield
     except (PySparkException, Py4JError) as failure:
@@ -197,7 +196,7 @@ def _unfit(lacks: Mapping[str, str]) -> ExecutorUnfit:
     others = f", and {len(lacks) - 1} more hosts" if len(lacks) > 1 else ""
     return ExecutorUnfit(
         f"the executor on {host} cannot take part: it has {lack}{others}",
-        why="what it reads and writes would not be what the driver takes it for",
+        why="it would read or write other data than the driver expects",
         fix="mount the same 'root' (and a local lake's folder) at the same path on every host, install the"
         " same Ebbtide there and give it the store's credentials, or use a local master",
         details=[f"{name}: {text}" for name, text in sorted(lacks.items())[:_MOST_NAMED]] if others else [],
@@ -207,14 +206,14 @@ def _unfit(lacks: Mapping[str, str]) -> ExecutorUnfit:
 def _silent(known: list[str], answered: int) -> ExecutorUnfit:
     return ExecutorUnfit(
         f"{answered} of {len(known)} executors ({', '.join(sorted(known))}) answered in {_SECONDS} seconds",
-        why="whether the others share the state root is not known",
-        fix="see the executors' own logs; a host whose Python or Ebbtide does not start answers nothing",
+        why="it is unknown whether the others share the state root",
+        fix="see the executors' own logs; a host whose Python or Ebbtide does not start does not answer",
     )
 
 
 @dataclass(frozen=True)
 class _Reacher:
-    """Opens the target on an executor and says what went wrong."""
+    """Opens the target on an executor and reports what went wrong."""
 
     reach: Reach
     driver: str
@@ -227,7 +226,7 @@ class _Reacher:
             self.reach()
         except EbbtideError as broken:
             lack = f"no way to the target: {broken.what}"
-        except Exception as broken:  # noqa: BLE001 - whatever it is, the driver says it
+        except Exception as broken:  # noqa: BLE001 - the driver reports any error
             lack = f"no way to the target: {type(broken).__name__}: {broken}"
         row = {"host": [host_name(self.driver)], "lack": [lack[:500]]}
         yield pa.RecordBatch.from_pydict({name: pa.array(value, pa.string()) for name, value in row.items()})

@@ -1,9 +1,10 @@
 """
-The collector protocol: what the pipeline asks of anything that finds what may go and removes it.
+The collector protocol, which the pipeline uses to find items that may go and to remove them.
 
-A target has one or more collectors: what its policy lets go, what a deleted repository left behind, what has
-expired in its recycle bin. `engine.plan` and `engine.apply` are the same for all of them: they own the
-target's lock, the record of the run, batches, outcomes and recovery. A collector decides and acts.
+A target has one or more collectors: for items that its policy lets go, for the remains of a deleted
+repository, for expired items of its recycle bin. `engine.plan` and `engine.apply` are the same for all of
+them: they own the target's lock, the record of the run, batches, outcomes and recovery. A collector decides
+and acts.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from ebbtide.engine.cluster_check import Reach
 from ebbtide.engine.run_folder import OnStep, RunFolder, no_step
 from ebbtide.engine.spark.progress import OnProgress, no_progress
 from ebbtide.engine.summary import Part
-from ebbtide.engine.tables.contracts import NEWLY_REFERENCED
 from ebbtide.engine.verdicts import Layers
 from ebbtide.state.runs import Ledger
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """The state that every run works with: the folder it writes to, the ledger, and the clock."""
+    """The state of all runs: the state root, the ledger and the clock."""
 
     root: Path
     ledger: Ledger
@@ -44,7 +44,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Identity:
-    """Which target a run is about: its URL, the uid of what was found there, and where its items are."""
+    """The identity of a target: its URL, its uid, and where its items are."""
 
     url: str
     uid: str
@@ -53,17 +53,17 @@ class Identity:
 
 @dataclass(frozen=True)
 class Policy:
-    """What a plan is made by. The plan keeps the text, so that nobody has to trust a stored policy later."""
+    """The policy of a plan. The plan keeps the text, so that it does not depend on a stored policy later."""
 
     text: str
     hash: str
     bin_days: int | None = None
-    """For how many days what is due stays in the recycle bin; None deletes it for good."""
+    """For how many days due items stay in the recycle bin; None deletes them for good."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A plan that is being made: where its tables go, and the time that it decides for."""
+    """A plan that is being made: the folder of its tables, and the time that it decides for."""
 
     spark: SparkSession
     folder: RunFolder
@@ -82,23 +82,23 @@ class Collected:
     known: int | None = None
     """How many items the target has; None if the verdicts name them all."""
     removed_applied: bool = False
-    """The verdicts have nothing that is gone and hold what was restored, so removed items are not applied."""
+    """The verdicts have no removed items and hold restored ones already (a listing shows what is gone)."""
     frees: str = "true"
-    """Of which due items the store gives the bytes back, as a Spark expression."""
+    """Which due items free their bytes, as a Spark expression."""
     parts: tuple[Part, ...] = field(default=())
-    """What the breaker measures, if not all known objects alone; then it also knows what is routine."""
+    """What the breaker measures instead of all known objects; then it also knows what is routine."""
 
 
 @dataclass(frozen=True)
 class Remarks:
-    """What a user should know of a target: lines for people, and the same for programs."""
+    """What a user should know about an applied plan: lines for people, and the same for programs."""
 
     lines: tuple[str, ...] = ()
     plain: dict[str, Any] = field(default_factory=dict)
 
 
 class References:
-    """How new references are noticed; the defaults suit a target whose items nothing can refer to."""
+    """How new references are noticed; the defaults suit a target whose items cannot be referenced."""
 
     def sequence(self) -> int:
         """Return a number that grows with every change that can make a reference."""
@@ -106,18 +106,22 @@ class References:
 
     def newly_referenced(
         self,
-        spark: SparkSession,
+        spark: SparkSession,  # noqa: ARG002 (nothing can be referenced)
         plan: Manifest,  # noqa: ARG002 (nothing can be referenced)
         folder: RunFolder,  # noqa: ARG002 (nothing can be referenced)
-    ) -> DataFrame:
-        """Find planned items that something came to need since the plan's snapshot: hash and reason."""
-        return NEWLY_REFERENCED.read(spark)
+    ) -> DataFrame | None:
+        """
+        Return planned items that were referenced since the plan's snapshot: hash and reason.
+
+        None says that there are none, without a table to read.
+        """
+        return None
 
     def fence(self, plan: Manifest) -> int:  # noqa: ARG002 (nothing is fenced)
         """
         Close the target to new references for this run, and return its sequence at that moment.
 
-        A run that was killed while it had the target closed takes the fence over; any other run is Busy.
+        A run that was killed while it had the target closed takes over its own fence; any other run is Busy.
         """
         return 0
 
@@ -126,26 +130,26 @@ class References:
 
 
 class Steps:
-    """The steps of a run that are the target's own; all but the first run under the target's lock."""
+    """Steps of a run that differ between targets; all but the first hold the target's lock."""
 
     def check_ready(self) -> None:
-        """Raise, before Spark starts, if what holds the target's items does not answer."""
+        """Raise, before Spark starts, if the target does not answer."""
 
     def before_plan(self) -> tuple[str, ...]:
-        """Finish or refuse what must not meet a new plan; return warnings for the plan."""
+        """Finish or refuse unfinished work before a new plan; return warnings for the plan."""
         return ()
 
     def after_plan(self, spark: SparkSession, plan: Manifest, on_step: OnStep) -> None:
-        """Leave beside the data what a recorded plan leaves there."""
+        """Write what a recorded plan leaves beside the data."""
 
     def before_apply(self, spark: SparkSession, plan: Manifest) -> None:
-        """Do what a plan that may be applied needs before its first batch."""
+        """Prepare the first batch of a plan that may be applied."""
 
     def after_apply(self, spark: SparkSession, plan: Manifest, applied: Applied, on_step: OnStep) -> None:
-        """Do what belongs to a run that succeeded, now or before."""
+        """Finish a run that succeeded, now or before."""
 
     def remarks(self, plan: Manifest) -> Remarks:  # noqa: ARG002 (there is nothing to say)
-        """Say what a user should know when a plan was applied, besides its outcomes."""
+        """Return what a user should know about an applied plan besides its outcomes."""
         return Remarks()
 
     def after_failure(self, plan: Manifest, error: EbbtideError) -> None:
@@ -153,10 +157,10 @@ class Steps:
 
 
 class Collector(References, Steps, ABC):
-    """Finds what may go from a target, and removes it."""
+    """Finds items of a target that may go, and removes them."""
 
     in_order: bool = False
-    """Whether neighbours belong into one batch and task, because the actor looks at them together."""
+    """Whether neighbours belong into one batch and task, because the actor lists them together."""
 
     @property
     @abstractmethod
@@ -170,28 +174,32 @@ class Collector(References, Steps, ABC):
 
     @abstractmethod
     def policy(self) -> Policy:
-        """Return what a plan is made by now."""
+        """Return the current policy."""
 
     @abstractmethod
     def reach(self) -> Reach:
-        """Return a check by which an executor shows that it can reach the target."""
+        """Return a check that an executor runs to prove that it can reach the target."""
 
     @abstractmethod
     def collect(self, run: Run) -> Collected:
-        """Read the target and say of each item until when it is held; nothing is changed."""
+        """Read the target and decide until when each item is held; change nothing."""
 
     @abstractmethod
     def check_unchanged(self, plan: Manifest) -> None:
-        """Raise StalePlan if target or policy is not what the plan was made for; asked before each batch."""
+        """Raise StalePlan if the target or its policy changed since the plan; called before each batch."""
+
+    def estimate(self) -> int | None:
+        """Return about how many items a plan will read, if that is cheap to find out; None if it is not."""
+        return None
 
     def check(self, plan: Manifest) -> None:
-        """Refuse, before Spark starts, a plan that must not be applied; asked once, so it may cost more."""
+        """Refuse a plan before Spark starts; called once per apply, so it may cost more."""
         self.check_unchanged(plan)
 
     @abstractmethod
     def actor(self, plan: Manifest, attempt: Attempt) -> Actor:
-        """Make what acts on the rows of a batch on the executors."""
+        """Return the actor for the rows of a batch."""
 
     def limits(self, limits: BreakerLimits) -> BreakerLimits:
-        """Return the breaker's limits for this collector, which may be stricter than what is configured."""
+        """Return the breaker's limits for this collector, which may be stricter than the configured ones."""
         return limits

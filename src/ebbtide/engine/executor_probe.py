@@ -1,8 +1,8 @@
 """
-What an executor is asked before a run: who it is, what it runs, and whether it shares the state root.
+The probe of an executor: its identity, its Python and build, and whether it shares the state root.
 
-This module is sent to the executors as it is, so that one with another build of Ebbtide, whose code differs,
-can still answer. It must therefore import nothing of Ebbtide.
+This module is sent to the executors, so that one with another build of Ebbtide can still answer. It must
+therefore import nothing from Ebbtide.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import pyarrow as pa
 
 ANSWER = "executor string, host string, python string, build string, seen string, written string"
 _SECONDS = 0.3
-"""A task takes at least so long: while it runs, others go to executors that have none yet."""
+"""The least duration of a task, so that Spark sends the next ones to executors that are still idle."""
 
 
 class Probe:
-    """Answers on an executor; the driver compares the answers with its own."""
+    """Runs on an executor; the driver compares the answers with its own."""
 
     def __init__(self, folder: str, driver: str, digest: Callable[[Path], str]) -> None:
         self.folder, self.driver, self.digest = folder, driver, digest
@@ -35,7 +35,7 @@ class Probe:
         for _ in batches:
             pass
         host = host_name(self.driver)
-        # The worker's parent is Spark's daemon for Python, and that one's parent is the executor.
+        # The worker's parent is Spark's Python daemon, and the daemon's parent is the executor.
         executor = f"{host}/{_parent(os.getppid())}"
         nonce = _read(Path(self.folder) / "nonce")
         written = _write(Path(self.folder), executor, nonce)
@@ -48,7 +48,7 @@ class Probe:
         )
 
     def _build(self) -> str:
-        """Give the version and the digest of the Ebbtide that is installed here."""
+        """Return the version and the digest of the Ebbtide that is installed here."""
         try:
             import ebbtide  # noqa: PLC0415 - this executor's own, whichever it is
         except ImportError:
@@ -57,7 +57,7 @@ class Probe:
 
 
 def host_name(driver: str) -> str:
-    """Name this host, with the address from which it reaches the driver; nothing is sent."""
+    """Return the name of this host and the address from which it reaches the driver; nothing is sent."""
     name = socket.gethostname()
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -68,7 +68,7 @@ def host_name(driver: str) -> str:
 
 
 def proof_of(nonce: str, executor: str) -> str:
-    """Say what an executor writes back: only who has read the nonce can know it."""
+    """Return the hash that an executor writes back, which needs the nonce."""
     return hashlib.sha256(f"{nonce} {executor}".encode()).hexdigest()
 
 
@@ -87,7 +87,7 @@ def _read(file: Path) -> str:
 
 
 def _write(folder: Path, executor: str, nonce: str) -> str:
-    """Write the proof back and give the name of its file; nothing where that cannot be done."""
+    """Write the proof and return the name of its file; empty if that fails."""
     name = hashlib.sha256(executor.encode()).hexdigest()[:24]
     try:
         (folder / name).write_text(proof_of(nonce, executor), encoding="utf-8")

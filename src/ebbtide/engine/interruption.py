@@ -1,4 +1,4 @@
-"""What a run records when its process is asked to stop (Ctrl-C, SIGTERM), before the process obeys."""
+"""Interruption: what a run records when its process is asked to stop (Ctrl-C, SIGTERM)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from ebbtide.core.interruption import interruption_behind
+from ebbtide.core.errors import interruption_behind
 from ebbtide.core.manifest import Manifest
 from ebbtide.engine.newest_run import outcome_names
 from ebbtide.engine.run_folder import run_folder
@@ -23,10 +23,9 @@ def abandon_leftovers(
     root: Path, ledger: Ledger, target_uid: str, error: str = "the planner was killed"
 ) -> list[int]:
     """
-    Abandon runs without a plan; the caller holds the target's lock, so nobody is still planning them.
+    Abandon runs without a plan; the caller holds the target's lock, so no process is still planning them.
 
-    A run that has outcomes was applied, and only a restored ledger says that it is being planned: its files
-    stay.
+    A run that has outcomes was applied, and only a restored ledger calls it `planning`: its files stay.
     """
     unfinished = [run.run_id for run in ledger.runs_in(target_uid, RunState.PLANNING)]
     for run_id in unfinished:
@@ -43,8 +42,8 @@ def abandoned_if_interrupted(
     """
     Record a plan that is interrupted in the block as abandoned, and note that on the interruption.
 
-    The ledger is asked which runs are being planned: the signal may come between the moment the run is
-    recorded and the moment its number is known here.
+    The ledger knows which runs are being planned. The signal may come after the run was recorded and before
+    its number is known here.
     """
     try:
         yield
@@ -78,13 +77,13 @@ def failed_if_interrupted(
 
 
 def _cancel_jobs(spark: SparkSession) -> None:
-    """Stop what executors do; a JVM that got the same signal may be gone already."""
+    """Cancel the jobs of the executors; a JVM that got the same signal may be gone already."""
     with suppress(Exception):
         spark.sparkContext.cancelAllJobs()
 
 
 def _progress(root: Path, ledger: Ledger, manifest: Manifest) -> str:
-    """Say how many items have a recorded outcome, and in which batch the run stopped."""
+    """Return how many items have a recorded outcome, and in which batch the run stopped."""
     folder, done, stopped_in = run_folder(root, manifest.run_id), 0, ""
     for batch, attempts in ledger.batch_attempts(manifest.run_id).items():
         # The first finished attempt has a row for every item; later ones repeat those that failed.

@@ -22,7 +22,7 @@ LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 def configure(level: str = "warning", *, as_json: bool = False, file: TextIO | None = None) -> None:
-    """Let lines from a level on be written to a file, by default to standard error."""
+    """Write lines of a level and above to a file, by default to standard error."""
     renderer: Any = structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0)
     structlog.configure(
         processors=[
@@ -60,7 +60,7 @@ def logged_to(level: str, *, as_json: bool, path: Path | None) -> Iterator[None]
 
 
 def write(event: str, **values: Any) -> None:
-    """Write a line about the run that is bound."""
+    """Write a line with the bound values."""
     if not structlog.is_configured():
         configure()
     structlog.get_logger().info(event, **values)
@@ -68,13 +68,13 @@ def write(event: str, **values: Any) -> None:
 
 @contextmanager
 def bound(**values: Any) -> Iterator[None]:
-    """Let all lines of the block have these values."""
+    """Add these values to all lines of the block."""
     with structlog.contextvars.bound_contextvars(**values):
         yield
 
 
 def steps(on_step: OnStep) -> OnStep:
-    """Write a line for each step before it is handed on."""
+    """Return a callback that writes a line for each step and then calls another one."""
 
     def step(name: str) -> None:
         write(name)

@@ -1,20 +1,21 @@
 """
-The newest run: the state root names it, and the ledger must have that very run.
+The newest run: the state root names it, and the ledger must have the same run.
 
-The ledger and the state root are two halves of one state, and they may lie on different machines. If only one
-of them is restored from a backup, run numbers would be used twice, plans would be applied again after their
-items were restored, and removed items and holds would be forgotten. So `newest-run.json` in the state root
-has the number and the time of the newest run, and everything that plans, applies or restores compares it with
-the ledger::
+The ledger and the state root are two halves of one state, possibly on different machines. If only one of them
+is restored from a backup, run numbers would be used twice, plans would be applied again after their items
+were restored, and removed items and holds would be forgotten. So `newest-run.json` in the state root has the
+number and the time of the newest run, and every plan, apply and restore compares it with the ledger::
 
     the ledger does not have that run, or another one of that number    the ledger is older
     the ledger has a later run with a plan                              the state root is older
 
-A run is recorded in the ledger first. Killed before it is recorded here, it has no plan and no files, and
-does not count. A state root of an earlier version of Ebbtide gets the file when it is first used.
+A run is recorded in the ledger first. If the process is killed before the run is recorded here, the run has
+no plan and no files, and does not count. A state root of an earlier version of Ebbtide gets the file when it
+is first used.
 
-Who accepts what was lost leaves an *acceptance* in the ledger: a run without a plan, whose number is higher
-than any that was used. Plans before it cannot be applied, and outcomes before it may be missing.
+A user who accepts the loss (`ebb state accept`) leaves an *acceptance* in the ledger: a run without a plan,
+whose number is higher than any that was used. Plans before it cannot be applied, and outcomes before it may
+be missing.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from pathlib import Path
 
 from ebbtide.core.errors import BadInput, MetadataError, SafetyStop, StalePlan
 from ebbtide.core.manifest import Manifest
-from ebbtide.engine.durability import write_durably
+from ebbtide.engine.files import write_durably
 from ebbtide.engine.removed_table import RemovedTable
 from ebbtide.engine.run_folder import run_folder
 from ebbtide.state.runs import Ledger, RunMark
@@ -47,7 +48,7 @@ def check_newest_run(root: Path, ledger: Ledger) -> None:
 def begin_run(
     root: Path, ledger: Ledger, target: str, target_uid: str, collector: str, policy: str, now: datetime
 ) -> int:
-    """Give a new run a number that no run has had, and record it in the ledger and in the state root."""
+    """Record a new run in the ledger and in the state root, and return its number, which is unused."""
     with _locked(root):
         _check(root, ledger)
         run_id = ledger.begin(target, target_uid, collector, policy, now)
@@ -56,13 +57,13 @@ def begin_run(
 
 
 def check_applicable(root: Path, ledger: Ledger, manifest: Manifest) -> None:
-    """Stop unless the ledger knows everything that was done by a plan, and since."""
+    """Stop unless the ledger knows everything that was done by a plan and since then."""
     check_newest_run(root, ledger)
     run_id = manifest.run_id
     if run_id < ledger.acceptance():
         raise StalePlan(
             f"plan {run_id} was made before a restored ledger or state root was accepted",
-            why="what was applied and restored since is not all known",
+            why="not all that was applied and restored since is known",
             fix=f"plan again: ebb plan {manifest.target}",
         )
     known = {
@@ -73,7 +74,7 @@ def check_applicable(root: Path, ledger: Ledger, manifest: Manifest) -> None:
     if unknown := sorted(set(outcome_names(root, run_id)) - known):
         raise SafetyStop(
             f"the ledger is older than the state root: it does not know {unknown[0]} of run {run_id}",
-            why="the plan was applied before, and what happened to its items since is unknown",
+            why="the plan was applied before, and it is unknown what happened to its items since",
             fix=f"restore a newer copy of the ledger, or plan again: ebb plan {manifest.target}",
         )
 
@@ -98,7 +99,7 @@ def accept_restored(root: Path, ledger: Ledger) -> tuple[int, str]:
 
 
 def _difference(root: Path, ledger: Ledger) -> str:
-    """Say in what the ledger and the state root differ; nothing if they agree."""
+    """Return how the ledger and the state root differ; empty if they agree."""
     try:
         _check(root, ledger)
     except SafetyStop as stopped:
@@ -172,7 +173,7 @@ def _read(root: Path) -> RunMark | None:
     except (OSError, ValueError, KeyError, TypeError) as broken:
         raise MetadataError(
             f"{FILE} in the state root cannot be read",
-            why="without it nobody knows whether the ledger and the state root belong together",
+            why="without it, it is unknown whether the ledger and the state root belong together",
             fix=f"restore {FILE} from a backup, or {_ACCEPT}",
         ) from broken
 
@@ -185,7 +186,7 @@ def _write(root: Path, ledger: Ledger) -> None:
 
 @contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    """Let one process at a time begin a run or compare: between its two records a run looks half lost."""
+    """Let one process at a time begin a run or compare, because a run is recorded in two places."""
     folder = root / "locks"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "newest-run.lock").open("a") as file:

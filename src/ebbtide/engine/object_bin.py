@@ -1,8 +1,8 @@
 """
-The recycle bin in an object store: a folder for each run, with a label that says what it holds.
+The recycle bin in an object store: a folder for each run, with a label that describes it.
 
-`StoreBin` reads and writes such a folder. `ObjectBin` is the bin of a target whose items go back to their
-addresses by the store's own moves; a target with other needs overrides what is different.
+`StoreBin` reads and writes such a folder. `ObjectBin` is the bin of a target whose items are restored by
+moves in the store; a target with other needs overrides what differs.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _FOLDERS = "prefix string, rule string, set_aside long, ends long, held_by strin
 
 @dataclass(frozen=True)
 class StoreBin:
-    """The recycle bin of one target: a folder of its store that nothing but the bin's own plans reach."""
+    """The recycle bin of one target: a folder of its store that only the bin's own plans delete from."""
 
     store: Store
     root: str
     target_uid: str
 
     def labels(self, on_damage: OnDamage) -> list[Label]:
-        """Give the labels of all folders, the oldest run first; another target's are no concern of ours."""
+        """Return the labels of the target's folders, the oldest run first."""
         found = []
         for name in self.store.children(self.root):
             if not name.endswith("/"):
@@ -67,7 +67,7 @@ class StoreBin:
             try:
                 label = self.label(name[:-1])
             except (MetadataError, NotFound) as broken:
-                # Some stores show a folder for a while after the last that was in it is gone.
+                # Some stores list a folder for a while after its last object is gone.
                 if isinstance(broken, MetadataError) or self._has_something(name):
                     on_damage(broken)
                 continue
@@ -86,37 +86,37 @@ class StoreBin:
         return label_from_json(text, folder)
 
     def _unlabelled(self, folder: str) -> NotFound:
-        """Say why a folder has no label: something is wrong with it, or it is not there (any more)."""
+        """Return the error for a folder without a label: it is damaged, or it does not exist."""
         fix = "see 'ebb recycle ls' for what the bin has"
         if self._has_something(f"{folder}/"):
             return NotFound(
                 f"{folder!r} in the recycle bin has no label",
-                why="until when its items are kept is unknown, so they are left alone",
+                why="it is unknown until when its items are kept, so they are left alone",
                 fix=fix,
             )
         return FolderGone(
             f"the recycle bin has no {folder!r}",
-            why="nothing was set aside there, or all of it was restored or emptied since",
+            why="nothing was set aside there, or all of it was restored or deleted since",
             fix=fix,
         )
 
     def _has_something(self, name: str) -> bool:
-        """Tell whether anything lies in a folder, which is given with its slash."""
+        """Return True if a folder (with its slash) is not empty."""
         return any(batch.num_rows for batch in self.store.list(self.root + name))
 
     def write(self, label: Label) -> None:
-        """Write a label; it must be there before the first item is."""
+        """Write a label; this must happen before the first item is set aside."""
         self.store.write(label_key(self.root, label.folder), label.to_json().encode())
 
     def items(self, label: Label, prefix: str = "") -> Iterator[BinItem]:
-        """Stream what lies in a run's folder, or what of it begins so, however much it is."""
+        """Stream the items of a run's folder, or those with a prefix."""
         place = items_of(self.root, label.folder)
         for batch in self.store.list(place + prefix):
             for key, size in zip(batch["key"].to_pylist(), batch["size"].to_pylist(), strict=True):
                 yield BinItem(label.folder, label.run, key[len(place) :], size)
 
     def find(self, label: Label, address: str) -> BinItem | None:
-        """Look for one item in a run's folder."""
+        """Return one item of a run's folder; None if it is not there."""
         try:
             info = self.store.stat(self.place_of(label.folder, address))
         except NotFound:
@@ -124,18 +124,18 @@ class StoreBin:
         return BinItem(label.folder, label.run, address, info.size)
 
     def place_of(self, folder: str, address: str) -> str:
-        """Name an item's place in the bin."""
+        """Return the key of an item in the bin."""
         return items_of(self.root, folder) + address
 
     def tidy(self, label: Label) -> bool:
-        """Remove the label of a folder that has no item left, and tell whether that was so."""
+        """Remove the label of an empty folder; return True if it was empty."""
         if any(batch.num_rows for batch in self.store.list(items_of(self.root, label.folder))):
             return False
         self.remove(label_key(self.root, label.folder))
         return True
 
     def named(self, label: Label, name: str) -> Iterator[BinItem]:
-        """Stream what a run's folder has of one name."""
+        """Stream the items of a run's folder with one name."""
         item = self.find(label, name)
         if item is not None:
             yield item
@@ -146,14 +146,14 @@ class StoreBin:
 
 
 def to_addresses(contents: StoreBin, page: Sequence[BinItem]) -> Sequence[Returned]:
-    """Move items to the addresses that they had, by the store's own moves."""
+    """Move items back to their addresses in the store."""
     requests = [MoveRequest(contents.place_of(one.folder, one.address), one.address) for one in page]
     moved = contents.store.move(requests)
     return [Returned(result, item.address) for item, result in zip(page, moved, strict=True)]
 
 
 def chosen_labels(contents: StoreBin, choice: RestoreChoice) -> list[Label]:
-    """Return the labels of the folders to look into, the newest run first; damaged ones count if named."""
+    """Return the labels of the folders to search, the newest run first; raise if a named one is damaged."""
     if choice.folder is not None:
         label = contents.label(choice.folder)
         if label.target_uid != contents.target_uid:
@@ -166,7 +166,7 @@ class ObjectBin(RecycleBin):
     """The bin of a target whose items are objects of one store."""
 
     newest_only = True
-    """Whether of a name that several runs set aside only the newest comes back."""
+    """Whether only the newest item is restored if several runs set aside the same name."""
 
     def __init__(self, context: Context, identity: Identity, contents: StoreBin) -> None:
         self.context = context
@@ -216,8 +216,8 @@ class ObjectBin(RecycleBin):
         """Make the error for folders that cannot be understood."""
         return MetadataError(
             f"{plural(len(found), 'folder')} of the recycle bin cannot be understood",
-            why="all others were looked at; these are left alone by everything",
-            fix="look at the folder's items/ in the store; remove it by hand when you need it no more",
+            why="all others were read; these are left alone",
+            fix="look at the folder's items/ in the store, and remove the folder by hand",
             details=[str(broken.what) for broken in found],
         )
 
@@ -226,8 +226,8 @@ class ObjectBin(RecycleBin):
         if plan.recycling is None:
             raise NotFound(
                 f"run {plan.run_id} on {plan.target} sets nothing aside",
-                why="what it deletes is gone for good",
-                fix="let runs set aside first what they delete: ebb recycle set TARGET --days 14",
+                why="it deletes items for good",
+                fix="let later runs set items aside: ebb recycle set TARGET --days 14",
             )
         return RestoreChoice(plan.recycling.folder, items)
 
@@ -236,7 +236,7 @@ class ObjectBin(RecycleBin):
         if not choice.items and choice.folder is None:
             raise BadInput(
                 f"nothing of {self.identity.url} is named",
-                why="to bring back everything that ever went is hardly what is meant",
+                why="restoring everything in the bin is rarely wanted",
                 fix="name a run (ebb restore 7), items, or a folder of the bin with --from",
             )
         labels = tuple(chosen_labels(self.contents, choice))
@@ -260,7 +260,7 @@ class ObjectBin(RecycleBin):
         return Wanted(list(found.values()), labels, None, tuple(gone))
 
     def _find(self, labels: Sequence[Label], name: str) -> list[BinItem]:
-        """Find the items of a name in folders, which come newest first."""
+        """Find the items with a name in folders, the newest folder first."""
         found: list[BinItem] = []
         for label in labels:
             found += self.named(label, name)
@@ -275,15 +275,15 @@ class ObjectBin(RecycleBin):
         return next((fate for address in known if (fate := fate_outside_bin(table, address))), None)
 
     def named(self, label: Label, name: str) -> Iterator[BinItem]:
-        """Find what a run's folder has of a name."""
+        """Stream the items of a run's folder with a name."""
         return self.contents.named(label, name)
 
     def addresses(self, label: Label, name: str) -> Iterator[str]:  # noqa: ARG002 (a name is an address)
-        """Return the addresses that a name had when a run took it, besides the name itself."""
+        """Return more addresses that a name had when a run removed it."""
         return iter(())
 
     def plan_of(self, label: Label) -> Manifest | None:
-        """Return the plan that set aside what a folder has; None if it is not in this state root."""
+        """Return the plan that set aside the items of a folder; None if it is not in this state root."""
         try:
             plan = run_folder(self.context.root, label.run).read_manifest()
         except EbbtideError:
@@ -291,7 +291,7 @@ class ObjectBin(RecycleBin):
         return plan if plan.recycling and plan.recycling.folder == label.folder else None
 
     def bring_back(self, page: Sequence[BinItem], choice: RestoreChoice) -> Sequence[Returned]:  # noqa: ARG002 (they go back as they were)
-        """Move items to the addresses that they had."""
+        """Move items back to their addresses."""
         return to_addresses(self.contents, page)
 
     def after_restore(self, choice: RestoreChoice, wanted: Wanted, back: int) -> None:  # noqa: ARG002 (the store is the truth)
@@ -362,8 +362,8 @@ class ObjectBin(RecycleBin):
             )
 
     def deleter(self, attempt: Attempt) -> Actor:
-        """Delete what lies in the bin, and nothing else, whatever the plan says."""
-        return store_deleter(self.contents.store.spec, attempt, only_below=self.contents.root)
+        """Delete items of the bin, and nothing else, whatever the plan says."""
+        return store_deleter(self.contents.store.spec, attempt, not_below="", only_below=self.contents.root)
 
     def after_expiry(self, plan: Manifest, applied: Applied) -> None:  # noqa: ARG002 (the store is the truth)
         """Remove the labels of folders that are empty."""

@@ -1,8 +1,8 @@
 """
-A base class for collectors of objects in one store, each of which stands for itself.
+A base class for collectors of independent objects in one store.
 
-It has what such collectors answer alike: the listing, the recycle bin, restored objects that are held,
-staleness and the actor. A subclass has a policy, and decides until when each object is held.
+It implements the listing, the recycle bin, the holds of restored objects, the check for stale plans and the
+actor. A subclass has a policy, and decides until when each object is held.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _LISTED = "key string, size bigint, last_modified timestamp, etag string"
 
 @dataclass(frozen=True)
 class ObjectCollector(Collector):
-    """Collects objects of the store that a recycle bin is in; nothing refers to them."""
+    """Collects objects of the store that has the recycle bin; nothing refers to them."""
 
     bin: ObjectBin
 
     @abstractmethod
     def policy_text(self, *, current: bool = False) -> str:
-        """Return the policy that the plan is made by, or the one that counts now; raise PolicyError."""
+        """Return the policy of the plan, or the one in force now; raise PolicyError."""
 
     @abstractmethod
     def verdicts(self, objects: DataFrame) -> DataFrame:

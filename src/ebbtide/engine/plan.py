@@ -1,10 +1,10 @@
 """
-Planning: run a collector, decide what is due, and freeze that as a plan.
+Plan: run a collector, decide what is due, and freeze the result.
 
-1. Under the target's lock, what earlier runs left unfinished is cleared away.
+1. Under the target's lock, clean up what earlier runs left unfinished.
 2. The collector reads the target and gives each item its verdict (`Collector.collect`).
-3. What has reached its deadline is due. It is written in batches, and its size is held against the breaker.
-4. The manifest is written last. Only when it is durable does the ledger know the plan.
+3. Items whose deadline has come are due. Write them in batches, and compare their size with the breaker.
+4. Write the manifest last. The plan is recorded in the ledger only when the manifest is durable.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from pyspark.sql import functions as f
 
 from ebbtide.core.breaker import BreakerLimits, plan_size, routine_after, trip_reasons
 from ebbtide.core.decision import Decision
-from ebbtide.core.errors import MetadataError, StalePlan
+from ebbtide.core.errors import MetadataError, StalePlan, interruption_behind
 from ebbtide.core.instant import format_instant
-from ebbtide.core.interruption import interruption_behind
-from ebbtide.core.manifest import RECYCLE, Manifest, Recycling
+from ebbtide.core.manifest import RECYCLE, Manifest, Recycling, Tally
 from ebbtide.engine import log
 from ebbtide.engine.cluster_check import check_cluster
 from ebbtide.engine.collector import Collected, Collector, Context, Identity, Policy, Run
-from ebbtide.engine.durability import make_durable, write_durably
+from ebbtide.engine.files import make_durable, write_durably
 from ebbtide.engine.interruption import abandon_leftovers, abandoned_if_interrupted
 from ebbtide.engine.newest_run import begin_run, check_newest_run
 from ebbtide.engine.removed_items import RemovedItems
@@ -36,10 +35,12 @@ from ebbtide.engine.run_folder import OnStep, RunFolder, no_step, run_folder
 from ebbtide.engine.run_tables import DIGESTED
 from ebbtide.engine.spark.failures import own_errors
 from ebbtide.engine.spark.progress import OnProgress, no_progress, watch
-from ebbtide.engine.summary import count_shares, count_verdicts, last_succeeded, summarize
+from ebbtide.engine.spark.session import SparkSource, opened
+from ebbtide.engine.summary import Counted, last_succeeded, summarize
 from ebbtide.engine.tables.contracts import PLAN
-from ebbtide.engine.tables.digest import EMPTY, table_digest
-from ebbtide.engine.tables.row_counts import counted_rows, record_counts
+from ebbtide.engine.tables.counted import write_empty
+from ebbtide.engine.tables.digest import EMPTY, digest_of, digest_totals
+from ebbtide.engine.tables.row_counts import counted_rows
 from ebbtide.engine.verdicts import TOUCHED, UNTOUCHED, decisions_at
 from ebbtide.state.locks import target_lock
 from ebbtide.state.runs import RunState
@@ -50,14 +51,14 @@ _BLOCKS_PER_BATCH, _MOST_BLOCKS = 8, 2048
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """How a plan is cut and measured."""
+    """How a plan is divided and measured."""
 
     batch_size: int = 50_000
     limits: BreakerLimits = field(default_factory=BreakerLimits)
 
 
 def plan(
-    spark: SparkSession,
+    spark: SparkSource,
     context: Context,
     collector: Collector,
     *,
@@ -66,7 +67,11 @@ def plan(
     on_progress: OnProgress = no_progress,
     on_step: OnStep = no_step,
 ) -> Manifest:
-    """Make a plan for the time `now`; nothing is deleted, and a failure leaves nothing half-recorded."""
+    """
+    Make a plan for the time `now`; nothing is deleted, and a failure leaves nothing half-recorded.
+
+    If Spark is not started yet, it is started under the target's lock, when the target may be planned.
+    """
     identity = collector.identity
     on_step = log.steps(on_step)
     with (
@@ -78,17 +83,20 @@ def plan(
         warnings = collector.before_plan()
         if collector.identity != identity:
             raise StalePlan(
-                f"{identity.url} was recognized as another target than before",
-                why="the lock that was taken is not the one of this target",
+                f"{identity.url} is now another target than before",
+                why="the lock of the earlier target was taken, not the lock of this one",
                 fix="plan again",
             )
-        check_cluster(spark, context.root, collector.reach)
-        abandon_leftovers(context.root, context.ledger, identity.uid)
-        policy = collector.policy()
-        planner = _Planner(spark, context, collector, identity, policy, now, options, on_progress, on_step)
-        with abandoned_if_interrupted(spark, context.root, context.ledger, identity.uid):
-            manifest = planner.run(warnings)
-        collector.after_plan(spark, manifest, on_step)
+        with opened(spark) as session:
+            check_cluster(session, context.root, collector.reach)
+            abandon_leftovers(context.root, context.ledger, identity.uid)
+            policy = collector.policy()
+            planner = _Planner(
+                session, context, collector, identity, policy, now, options, on_progress, on_step
+            )
+            with abandoned_if_interrupted(session, context.root, context.ledger, identity.uid):
+                manifest = planner.run(warnings)
+            collector.after_plan(session, manifest, on_step)
     return manifest
 
 
@@ -129,7 +137,7 @@ class _Planner:
             self.on_step("plan durable")
         except BaseException as broken:
             if interruption_behind(broken) is not None:
-                # The caller records it; the JVM may have died of the same signal and failed first.
+                # The caller records the interruption; the JVM may have failed first, of the same signal.
                 raise
             shutil.rmtree(folder.path, ignore_errors=True)
             lines = str(broken).splitlines() or [""]
@@ -153,20 +161,16 @@ class _Planner:
         removed = removed.linked(folder.removed)
         self.on_step("verdicts linked")
         with watch(self.spark, "deciding", self.on_progress):
-            known = collected.verdicts.read(self.spark, TOUCHED, UNTOUCHED)
-            counts = count_verdicts(removed.laid_over(known), self.now)
+            known = removed.laid_over(collected.verdicts.read(self.spark, TOUCHED, UNTOUCHED))
+            counted = self._counted(collected, known)
             touched = removed.laid_over(verdicts.read(self.spark, TOUCHED))
-        batches = math.ceil(counts.due.objects / self.options.batch_size)
+        summary, shares = counted.summary, counted.shares
+        batches = math.ceil(summary.due.objects / self.options.batch_size)
         with watch(self.spark, "freezing", self.on_progress):
             decisions = decisions_at(touched, self.now)
-            digest = _write_plan(self.spark, decisions, folder, batches, in_order=self.collector.in_order)
-            _check_count(folder, counts.due.objects)
+            written = _write_plan(decisions, folder, batches, in_order=self.collector.in_order)
+            _check_plan(folder, summary.due, written)
             self.on_step("plan written")
-            rows = PLAN.read(self.spark, folder.plan)
-            # What goes into the bin is freed when the bin is emptied.
-            frees = collected.frees if self.policy.bin_days is None else "false"
-            summary = summarize(counts, rows, self.now, collected.known, frees)
-            shares = self._shares(collected, known, rows if batches else None)
         limits = self.collector.limits(self.options.limits)
         identity, ledger = self.identity, self.context.ledger
         manifest = Manifest(
@@ -181,7 +185,7 @@ class _Planner:
             policy_hash=self.policy.hash,
             snapshot=collected.snapshot,
             batches=batches,
-            digest=digest,
+            digest=written.digest,
             summary=summary,
             breaker=tuple(trip_reasons(plan_size(summary, shares, identity.url), limits)),
             warnings=(*([REHEARSED] if ledger.rehearsal else []), *collected.warnings),
@@ -193,31 +197,39 @@ class _Planner:
         write_durably(folder.manifest_file, manifest.to_json())
         return manifest
 
-    def _shares(self, collected: Collected, known: DataFrame, rows: DataFrame | None) -> dict[str, Any]:
-        """Count the parts that the breaker compares, and what of each is routine."""
+    def _counted(self, collected: Collected, known: DataFrame) -> Counted:
+        """Count what is due, what the breaker compares, and what of it is routine."""
         uid = self.identity.uid
         last = last_succeeded(self.context.root, self.context.ledger, uid, self.collector.name)
-        return count_shares(collected.parts, known, rows, routine_after(last, self.policy.hash))
+        # Items in the bin are freed when the bin is emptied.
+        frees = collected.frees if self.policy.bin_days is None else "false"
+        routine = routine_after(last, self.policy.hash)
+        return summarize(known, self.now, collected.known, frees, collected.parts, routine)
 
     def _recycling(self, run_id: int, made_at: datetime) -> dict[str, Any]:
-        """Say for how long the run's items stay in the bin, and in which folder of it."""
+        """Return for how long the run's items stay in the bin, and in which folder."""
         days, uid = self.policy.bin_days, self.identity.uid
         return {} if days is None else {RECYCLE: asdict(Recycling.of_run(run_id, made_at, uid, days))}
 
 
-def _write_plan(
-    spark: SparkSession, decisions: DataFrame, folder: RunFolder, batches: int, *, in_order: bool
-) -> str:
-    """Write what is due, divided into batches, and return its digest."""
+@dataclass(frozen=True)
+class _Written:
+    """What the tasks that wrote the plan have counted."""
+
+    digest: str = EMPTY
+    bytes: int = 0
+
+
+def _write_plan(decisions: DataFrame, folder: RunFolder, batches: int, *, in_order: bool) -> _Written:
+    """Write what is due, divided into batches; its digest is computed on the way."""
     if not batches:
-        # An empty table needs no job.
-        folder.plan.mkdir()
-        record_counts(folder.plan, 0)
-        return EMPTY
+        write_empty(folder.plan)
+        return _Written()
     due = decisions.where(f.col("decision") == str(Decision.DUE))
     divided = _divide_in_blocks(due, batches) if in_order else _divide_by_hash(due, batches)
-    PLAN.write(divided, folder.plan, partition_by="batch")
-    return table_digest(PLAN.read(spark, folder.plan), DIGESTED)
+    totals = [*digest_totals(DIGESTED), f.sum("size").alias("bytes")]
+    found = PLAN.write(divided, folder.plan, partition_by="batch", totals=totals)
+    return _Written(digest_of(found), int(found["bytes"] or 0))
 
 
 def _divide_by_hash(due: DataFrame, batches: int) -> DataFrame:
@@ -228,23 +240,25 @@ def _divide_by_hash(due: DataFrame, batches: int) -> DataFrame:
 
 def _divide_in_blocks(due: DataFrame, batches: int) -> DataFrame:
     """
-    Cut the addresses into blocks of neighbours, and give every batch some from all over.
+    Cut the addresses into blocks of neighbours, and give every batch blocks from the whole key space.
 
-    An address is in one block with all of its rows. So a batch's listings hold little that is not planned,
-    and it still presses on many prefixes.
+    All rows of an address are in one block. So the listings of a batch have little that is not planned, and
+    the batch still spreads its load over many prefixes.
     """
-    # The only batch has everything as it is.
+    # A single batch needs no blocks.
     blocks = max(batches, min(batches * _BLOCKS_PER_BATCH, _MOST_BLOCKS)) if batches > 1 else 1
     cut = due.repartitionByRange(blocks, "address")
     return cut.withColumn("batch", f.pmod(f.spark_partition_id(), f.lit(batches)))
 
 
-def _check_count(folder: RunFolder, due: int) -> None:
-    """Stop unless the plan has as many rows as were counted: the breaker judges by the count."""
+def _check_plan(folder: RunFolder, due: Tally, written: _Written) -> None:
+    """Stop unless the plan has the rows and bytes that were counted: the breaker judges by the count."""
     rows = counted_rows(folder.plan)
-    if rows != due:
+    if (rows, written.bytes) != (due.objects, due.bytes):
+        counted, found = (due.objects, rows) if rows != due.objects else (due.bytes, written.bytes)
         raise MetadataError(
-            f"{due} items were counted as due, and {rows} were written",
+            f"{counted} {'items' if rows != due.objects else 'bytes'} were counted as due, and {found} were"
+            " written",
             why="the verdicts changed or were damaged in between",
             fix="plan again with --full",
         )

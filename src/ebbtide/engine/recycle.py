@@ -1,4 +1,4 @@
-"""Recycle: set items aside on the executors, as a plan with a recycle bin does in place of deleting them."""
+"""Recycle: the actor that sets items aside in a recycle bin instead of deleting them."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from ebbtide.storage.store import DeleteResult, MoveRequest, StoreSpec, open_sto
 
 _BACK = "an interrupted attempt had set it aside, and it was brought back: {}"
 _SILENT = "the store did not answer for this key"
-_TAKEN = "the bin has another content under this name, so it was left in its place; make a new plan"
+_TAKEN = "the bin has other content under this name, so it was left in its place; make a new plan"
 
 
 def store_actor(bin_: ObjectBin, plan: Manifest, attempt: Attempt) -> Actor:
     """
-    Make what removes objects of the store that a bin is in: into the bin if the plan says so, or for good.
+    Return the actor that removes objects of the bin's store: into the bin if the plan says so, or for good.
 
-    Each object is removed only if it still has the ETag that was planned, and none that lies in the bin. The
-    label is written first, so that everything that lies in the bin has one.
+    An object is removed only if it still has the ETag that was planned, and never from the bin itself. The
+    label is written first, so that every folder of the bin has one.
     """
     contents, label = bin_.contents, label_of(plan, attempt.now())
     spec = contents.store.spec
     if label is None:
-        return store_deleter(spec, attempt, metadata=True, by_etag=True, not_below=contents.root)
+        return store_deleter(spec, attempt, not_below=contents.root, by_etag=True)
     contents.write(label)
     place = items_of(contents.root, label.folder)
-    return Recycler(spec, attempt, place, by_etag=True, not_below=contents.root, metadata=True)
+    return Recycler(spec, attempt, place, contents.root, by_etag=True)
 
 
 @dataclass(frozen=True)
@@ -41,20 +41,18 @@ class Recycler:
     """
     Moves the rows of one partition into a run's folder of the bin.
 
-    To do it again is safe: what lies in the folder already was set aside by this very run, for no other
-    has a folder of this name.
+    Repeating it is safe: items that are in the folder already were set aside by the same run, because no
+    other run has a folder of this name.
     """
 
     store: StoreSpec
     attempt: Attempt
     place: str
-    """Below which each item lies under its own address; it ends in a slash."""
+    """The folder of the items, each under its own address; it ends with a slash."""
+    not_below: str
+    """A folder from which nothing is moved, such as the target's metadata or its bin."""
     by_etag: bool = False
     """Whether an object is moved only if it has the ETag that was planned."""
-    not_below: str = ""
-    """A folder that is not reached."""
-    metadata: bool = False
-    """Whether what a lake would keep its metadata in may be reached."""
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Set the rows aside, batch by batch."""
@@ -67,7 +65,7 @@ class Recycler:
         results = {
             address: refused
             for address, reason in zip(addresses, kept, strict=True)
-            if (refused := refuse(address, reason, metadata=self.metadata, not_below=self.not_below))
+            if (refused := refuse(address, reason, not_below=self.not_below))
         }
         if self.attempt.resumed:
             results |= self._brought_back([one for one in results.values() if one.outcome is Outcome.CHANGED])
@@ -81,7 +79,7 @@ class Recycler:
         return self.attempt.outcomes(batch, [results[address] for address in addresses])
 
     def _brought_back(self, needed: list[DeleteResult]) -> dict[str, DeleteResult]:
-        """Bring back what the interrupted attempt set aside and something has come to need since."""
+        """Bring back items that the interrupted attempt set aside and that were referenced since."""
         moved = self._move([MoveRequest(self.place + one.key, one.key) for one in needed])
         found = {}
         for one in needed:
@@ -109,7 +107,7 @@ class Recycler:
 
 
 def _settled(moved: DeleteResult) -> DeleteResult:
-    """Say in the words of a run what became of an item."""
+    """Return the outcome of a move as the outcome of a run."""
     if moved.outcome is Outcome.DELETED:
         return replace(moved, outcome=Outcome.RECYCLED)
     if moved.outcome is Outcome.TAKEN:

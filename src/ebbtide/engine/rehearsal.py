@@ -1,8 +1,8 @@
 """
 A rehearsal: a state root whose clock can be advanced, to learn and to try things out.
 
-A root is a rehearsal or real for ever, which a file in it says. The file also has how far its clock is ahead
-of the machine's. A rehearsal reaches nothing that is not on this machine (`ebbtide.storage.network`).
+A root is either a rehearsal or real, forever; a file in it says which. The file also says how far its clock
+is ahead of the machine's. A rehearsal reaches nothing outside this machine (`ebbtide.storage.network`).
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from pathlib import Path
 
 from ebbtide.core.errors import AlreadyExists, BadInput, MetadataError, NotFound
 from ebbtide.core.instant import Clock, format_instant, parse_instant
-from ebbtide.engine.durability import write_durably
+from ebbtide.engine.files import write_durably
 
 FORMAT = 1
 MOST_AHEAD = timedelta(days=36_525)
-"""A century: beyond it dates would run off the calendar somewhere."""
+"""A century: dates further ahead could exceed the calendar."""
 _FILE = "rehearsal.json"
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What is known of a rehearsal root."""
+    """A rehearsal root and its clock."""
 
     uid: str
-    """The identity of the root; no real root has one of these."""
+    """The identity of the root; real roots have none."""
     begun: datetime
     """When it was set up, by the machine's clock."""
     ahead: timedelta = timedelta()
     """How far its clock is ahead of the machine's."""
 
     def to_json(self) -> str:
-        """Write it for people and programs to read."""
+        """Return it as JSON."""
         plain = asdict(self) | {
             "format": FORMAT,
             "rehearsal": True,
@@ -47,7 +47,7 @@ class Rehearsal:
 
 
 def find_rehearsal(root: Path) -> Rehearsal | None:
-    """Say what is known of a rehearsal root; None if the root is a real one, or there is none."""
+    """Return the rehearsal of a root; None if the root is real or does not exist."""
     file = root / _FILE
     try:
         plain = json.loads(file.read_text(encoding="utf-8"))
@@ -61,21 +61,21 @@ def find_rehearsal(root: Path) -> Rehearsal | None:
     if not known:
         raise MetadataError(
             f"{file} cannot be read",
-            why="without it nobody knows what time it is in this rehearsal",
+            why="without it the time in this rehearsal is unknown",
             fix="set up a new folder with 'ebb init --rehearsal'",
         )
     return found
 
 
 def begin_rehearsal(root: Path, now: datetime) -> Rehearsal:
-    """Make a new root a rehearsal; a root that is real and holds something stays what it is."""
+    """Make a new root a rehearsal; refuse a real root that is not empty."""
     found = find_rehearsal(root)
     if found is not None:
         return found
     if root.exists() and any(root.iterdir()):
         raise AlreadyExists(
             f"{root} is a real root, and it cannot become a rehearsal",
-            why="what is recorded there is fact",
+            why="it records real runs",
             fix="set up the rehearsal in another folder",
         )
     root.mkdir(parents=True, exist_ok=True)
@@ -91,11 +91,11 @@ def advance(root: Path, by: timedelta) -> Rehearsal:
     file = root / _FILE
     if not file.exists():
         raise NotFound(
-            f"{root} is no rehearsal",
-            why="a real root goes by the machine's clock",
+            f"{root} is not a rehearsal",
+            why="a real root uses the machine's clock",
             fix="set up a folder to rehearse in: ebb init --rehearsal FOLDER",
         )
-    # The folder is locked, not the file, which is replaced: of two who advance at once each one counts.
+    # A lock file of its own, because the file itself is replaced: two advances at once must both count.
     with (root / "rehearsal.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         found = find_rehearsal(root)
@@ -110,18 +110,18 @@ def advance(root: Path, by: timedelta) -> Rehearsal:
 
 @dataclass(frozen=True)
 class RehearsalClock:
-    """The clock of a rehearsal root: the machine's, and as far ahead as the root says at this moment."""
+    """The clock of a rehearsal root: the machine's clock plus the time that the root is ahead."""
 
     root: Path
     machine: Clock
 
     def __call__(self) -> datetime:
-        """Say what time it is in the rehearsal; if that is not known, stop."""
+        """Return the time in the rehearsal; stop if it is unknown."""
         found = find_rehearsal(self.root)
         if found is None:
             raise MetadataError(
                 f"{self.root / _FILE} is gone",
-                why="without it nobody knows what time it is in this rehearsal",
+                why="without it the time in this rehearsal is unknown",
                 fix="set up a new folder with 'ebb init --rehearsal'",
             )
         return self.machine() + found.ahead

@@ -1,10 +1,13 @@
 """
-Removed items as a plan sees them: what is gone from its place, and what was restored and is held.
+Removed items as a plan sees them: items that are gone, and restored items that are held.
+
+The two are applied separately. A collector that lists its store sees by itself what is gone, and only needs
+the holds (`holding`). One that goes by references also needs to leave out what is gone (`without_gone`).
 
 A plan keeps links to the segments that it was made with, so that it can be shown later as it was. A segment
 is a folder with one immutable Parquet file. Its rows are sorted by hash, one row per item, in small row
-groups, so that a lookup of one item reads one row group. Segments are merged as streams: memory stays bounded
-however many rows they have.
+groups, so that a lookup of one item reads one row group. Segments are merged as streams, so memory stays
+bounded for any number of rows.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from ebbtide.core.decision import HoldReason, Outcome
 from ebbtide.core.errors import MetadataError
 from ebbtide.core.instant import from_micros
-from ebbtide.engine.durability import make_durable
+from ebbtide.engine.files import make_durable
 from ebbtide.engine.spark.session import FEW
 from ebbtide.engine.tables.contracts import REMOVED_ITEMS
 from ebbtide.engine.tables.row_counts import CHECKED, check_counts, counted_rows, link_table, record_counts
@@ -41,13 +44,13 @@ Hold = tuple[datetime, int]
 
 
 def held_by_restore(run_id: int) -> str:
-    """Name the restore that holds an item."""
+    """Return the holder of a restored item."""
     return f"restore {run_id}"
 
 
 @dataclass(frozen=True)
 class Segment:
-    """One part of the table: where it lies, how many rows it has, and how many of them are restored items."""
+    """One part of the table: its folder, its rows, and how many of them are restored items."""
 
     path: Path
     rows: int
@@ -62,21 +65,21 @@ class RemovedItems:
 
     @property
     def rows(self) -> int:
-        """How many items there are at most."""
+        """The number of rows, which is at least the number of items."""
         return sum(one.rows for one in self.segments)
 
     @property
     def restored(self) -> int:
-        """How many of them were restored."""
+        """The number of rows about restored items."""
         return sum(one.restored for one in self.segments)
 
     @property
     def is_few(self) -> bool:
-        """Tell whether the restored items are few enough to be sent to every executor."""
+        """Return True if the restored items are few enough to be sent to every executor."""
         return self.restored <= FEW
 
     def gone(self, spark: SparkSession) -> DataFrame:
-        """Give the hashes of the items that are gone: one join, however many runs there were."""
+        """Return the hashes of the items that are gone, with one join for any number of runs."""
         rows = self._read(spark)
         gone = rows.where(f.col("outcome").isin(GONE)).select("hash", "run_id")
         if not self.restored:
@@ -87,7 +90,7 @@ class RemovedItems:
         return gone.join(last.hint(_hint(self.restored)), later, "left_anti").select("hash")
 
     def held(self, spark: SparkSession) -> DataFrame:
-        """Give the restored items that are held: hash, version, until when, and by which restore."""
+        """Return the restored items that are held: hash, address, version, until when, by which restore."""
         back = self._read(spark).where((f.col("outcome") == BACK) & f.col("until").isNotNull())
         latest = f.max(f.struct("until", "run_id")).alias("latest")
         found = back.groupBy("hash", "address", "version").agg(latest)
@@ -96,19 +99,19 @@ class RemovedItems:
         )
 
     def laid_over(self, verdicts: DataFrame) -> DataFrame:
-        """Leave out of verdicts what is gone, and hold what was restored."""
+        """Leave out items that are gone, and hold restored items."""
         return self.holding(self.without_gone(verdicts))
 
     def without_gone(self, items: DataFrame) -> DataFrame:
         """Leave out the items that are gone."""
         if not self.rows:
             return items
-        # A few are sent to where the many are; shuffling those takes longer than all else.
+        # A few hashes are sent to all executors, because shuffling the items would take longest.
         gone = self.gone(items.sparkSession).hint(_hint(self.rows))
         return items.join(gone, "hash", "left_anti")
 
     def holding(self, verdicts: DataFrame) -> DataFrame:
-        """Move the deadline of every item that was restored to the end of its hold, if that is later."""
+        """Move the deadline of every restored item to the end of its hold, if that is later."""
         if not self.restored:
             return verdicts
         longest = f.max(f.struct("until", "restore")).alias("h")
@@ -121,7 +124,7 @@ class RemovedItems:
         return REMOVED_ITEMS.read(spark, *(one.path for one in self.segments))
 
     def gone_hashes(self) -> Any:
-        """Give the hashes of what is gone, sorted; without Spark."""
+        """Return the sorted hashes of the items that are gone; without Spark."""
         found = np.empty(0, np.int64)
         for one in self.segments:
             _check_rows(one)
@@ -129,13 +132,13 @@ class RemovedItems:
         return found
 
     def gone_since(self, moment: datetime) -> Iterator[pa.Table]:
-        """Give the rows of the items that went at a moment or later; without Spark."""
+        """Yield the rows of the items that were removed at a moment or later; without Spark."""
         for one in self.segments:
             _check_rows(one)
             yield read_segment(one.path, wanted=went_since(moment))
 
     def holds(self) -> dict[int, Hold]:
-        """Give until when each restored item is held, and by which restore, by hash; without Spark."""
+        """Return until when each restored item is held, and by which restore, by hash; without Spark."""
         found: dict[int, tuple[int, int]] = {}
         wanted = (ds.field("outcome") == BACK) & ds.field("until").is_valid()
         for one in self.segments if self.restored else ():
@@ -149,7 +152,7 @@ class RemovedItems:
         return {key: (from_micros(micros), run) for key, (micros, run) in found.items()}
 
     def linked(self, folder: Path) -> RemovedItems:
-        """Give the same items under another folder's name, where a fold does not reach them."""
+        """Link the segments into another folder, where a fold does not remove them."""
         folder.mkdir(parents=True)
         for number, one in enumerate(self.segments):
             link_table(one.path, folder / f"{number:04d}-{one.rows}-{one.restored}")
@@ -157,12 +160,12 @@ class RemovedItems:
 
 
 def went_since(moment: datetime) -> pc.Expression:
-    """Select the rows of items that went at a moment or later."""
+    """Return the filter for items that were removed at a moment or later."""
     return ds.field("outcome").isin(GONE) & (ds.field("at") >= pa.scalar(moment, SCHEMA.field("at").type))
 
 
 def gone_after(gone: Any, rows: pa.Table) -> Any:
-    """Give the sorted hashes of what is gone after later rows, which bring items back or take them away."""
+    """Return the sorted hashes of the items that are gone after later rows were applied."""
     hashes = np.asarray(rows.column("hash"))
     back, taken = (
         hashes[np.asarray(pc.is_in(rows.column("outcome"), pa.array(kinds)))] for kinds in ([BACK], GONE)
@@ -171,7 +174,7 @@ def gone_after(gone: Any, rows: pa.Table) -> Any:
 
 
 def removed_in(folder: Path) -> RemovedItems:
-    """Find the removed items that were linked into a folder."""
+    """Return the removed items that were linked into a folder."""
     try:
         places = sorted(folder.iterdir())
         numbers = [place.name.split("-") for place in places]
@@ -184,7 +187,7 @@ def removed_in(folder: Path) -> RemovedItems:
     except (OSError, ValueError) as broken:
         raise MetadataError(
             f"the removed items of run {folder.parent.name} cannot be read",
-            why="which of its rows were gone when it was planned is unknown",
+            why="it is unknown which of its rows were gone when it was planned",
             fix="make a new plan",
         ) from broken
 
@@ -208,22 +211,22 @@ def _hint(rows: int) -> str:
 def _check_rows(segment: Segment) -> None:
     if counted_rows(segment.path) != segment.rows:
         raise MetadataError(
-            f"removed items {segment.path.name} have not {segment.rows} rows", fix="make a new plan"
+            f"removed items {segment.path.name} do not have {segment.rows} rows", fix="make a new plan"
         )
 
 
 SCHEMA = to_arrow_schema(REMOVED_ITEMS.schema, timezone="UTC")
 FILE = "items.parquet"
 KEY = ("hash", "address", "version", "action")
-"""What makes two rows rows of one item."""
+"""Rows that agree in these columns are about one item."""
 ORDER = ("run_id", "attempt")
-"""Of several rows of one item the last in this order counts."""
+"""The last row of an item in this order counts."""
 MOST_IN_MEMORY = 500_000
 ROWS_PER_GROUP = 16_384
 _BATCH = 65_536
 
 Keep = Callable[[pa.Table], Any]
-"""Says of each row of a table whether it is kept, as a mask."""
+"""Returns a mask of the rows to keep."""
 
 
 def last_of_each(rows: pa.Table) -> pa.Table:
@@ -240,7 +243,7 @@ def last_of_each(rows: pa.Table) -> pa.Table:
 
 
 def _comparable(column: Any) -> Any:
-    """Give a column in which no value equals null; a NUL is in no key, version or action."""
+    """Replace null by a NUL, which is in no key, version or action, so that nulls compare equal."""
     return pc.fill_null(column, "\0") if pa.types.is_string(column.type) else column
 
 
@@ -273,7 +276,7 @@ def sorted_tables(rows: Iterable[pa.Table]) -> Iterator[pa.Table]:
 
 
 def merged(segments: Sequence[Path], keep: Keep | None = None) -> Iterator[pa.Table]:
-    """Merge segments into one sorted stream with the last row of each item, as far as `keep` keeps it."""
+    """Merge segments into one sorted stream with the last row of each item, if `keep` keeps it."""
     streams = [_Stream(segment) for segment in segments]
     while any(stream.rows.num_rows for stream in streams):
         # Rows below the bound are complete: no stream has more of them.
@@ -322,14 +325,14 @@ class _Stream:
 
 
 def find_rows(segment: Path, key_hash: int, address: str) -> list[dict[str, Any]]:
-    """Look up the rows of one address; statistics of the row groups say where they can be."""
+    """Return the rows of one address; the statistics of row groups limit what is read."""
     wanted = (ds.field("hash") == key_hash) & (ds.field("address") == address)
     check_counts(segment)
     return list(read_segment(segment, wanted=wanted).to_pylist())
 
 
 def read_segment(segment: Path, *columns: str, wanted: pc.Expression | None = None) -> pa.Table:
-    """Read some columns of a segment, or all of them, and the rows that are wanted."""
+    """Read some or all columns of a segment, and the wanted rows."""
     try:
         return ds.dataset(segment / FILE, format=CHECKED).to_table(
             columns=list(columns) or None, filter=wanted

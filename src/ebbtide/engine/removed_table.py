@@ -1,20 +1,20 @@
 """
-The table of removed items: for each item of a target the last thing that a run or a restore did to it.
+The table of removed items: for each item of a target, the last outcome of a run or a restore.
 
-The table is a function of the finished outcomes alone. A *fold* adds the outcomes that it lacks, in this
-order, so that a crash at any point costs nothing but the work::
+The table depends on the finished outcomes alone. A *fold* adds the outcomes that it lacks, in this order, so
+that a crash at any point loses only work::
 
     1. write a new segment (and merge it with small ones), and make it durable
     2. write the pointer `current.json`, which lists the segments and the attempts of this fold
     3. mark these attempts as folded in the ledger
     4. remove the segments that are no longer listed
 
-Before step 2 the old table is in place. Between 2 and 3 the pointer says which attempts the ledger has yet to
-mark. Segments shrink geometrically from the oldest to the newest, so their number follows the logarithm of
-the number of items, and not the number of runs.
+Before step 2 the old table is in place. Between 2 and 3 the pointer says which attempts the ledger still has
+to mark. Segments shrink geometrically from the oldest to the newest, so their number grows with the logarithm
+of the number of items, and not with the number of runs.
 
 The caller of a fold holds the target's lock. A lookup needs no lock: it also reads the outcomes that are not
-folded yet, which are few, and tries again if a fold removed a segment under it.
+folded yet, which are few, and tries again if a fold removed a segment meanwhile.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ import pyarrow.dataset as ds
 
 from ebbtide.core.decision import DELETED_REPOSITORY, EMPTY_BIN, Outcome
 from ebbtide.core.errors import EbbtideError, MetadataError, SafetyStop
-from ebbtide.engine.durability import write_durably
+from ebbtide.engine.files import write_durably
 from ebbtide.engine.removed_items import (
+    BACK,
+    GONE,
     SCHEMA,
     RemovedItems,
     Segment,
@@ -55,18 +57,18 @@ from ebbtide.state.runs import FinishedAttempt, Ledger
 FORMAT = 1
 RECORDED = [str(outcome) for outcome in Outcome if outcome.is_recorded]
 _NOT_ITEMS = {EMPTY_BIN, DELETED_REPOSITORY}
-"""Runs whose outcomes are not about items of the target: nobody looks them up."""
+"""Runs whose outcomes are not about items of the target, so they are never looked up."""
 _TRIES = 5
 _Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True)
 class _Pointer:
-    """What the table consists of, and which attempts the last fold added."""
+    """The segments of the table, and the attempts that the last fold added."""
 
     segments: tuple[Segment, ...] = ()
     number: int = 0
-    """How many segments were ever made; names are not used twice."""
+    """How many segments were ever made; no name is used twice."""
     added: tuple[FinishedAttempt, ...] = ()
     folded: int | None = None
     """How many attempts the table contains; None in a pointer of an earlier version."""
@@ -79,7 +81,7 @@ class _Pointer:
             "format": FORMAT,
             "segments": [[one.path.name, one.rows, one.restored] for one in self.segments],
             "number": self.number,
-            "added": [[one.run_id, one.wave, one.attempt] for one in self.added],
+            "added": [[one.run_id, one.batch, one.attempt] for one in self.added],
             "folded": self.folded,
             "acceptance": self.acceptance,
         }
@@ -100,7 +102,7 @@ class RemovedTable:
 
     @property
     def folder(self) -> Path:
-        """Where the table lies."""
+        """The folder of the table."""
         return self.root / "removed" / hashlib.sha256(self.target_uid.encode()).hexdigest()[:32]
 
     def folded(self, now: datetime, on_step: OnStep = no_step) -> RemovedItems:
@@ -118,7 +120,7 @@ class RemovedTable:
         return RemovedItems(known.segments)
 
     def snapshot(self, folder: Path) -> RemovedItems:
-        """Give the table with all that is not folded yet, under an empty folder's name; without the lock."""
+        """Link the table and outcomes that are not folded yet into an empty folder; without the lock."""
         for attempt in range(_TRIES):
             try:
                 pointer = self._pointer()
@@ -137,7 +139,7 @@ class RemovedTable:
         return RemovedItems((*linked.segments, *fresh))
 
     def find(self, address: str) -> list[dict[str, Any]]:
-        """Look up the rows of one address, the last first; without Spark and without the lock."""
+        """Return the rows of one address, the last first; without Spark and without the lock."""
         (key_hash,) = hash_addresses([address]).tolist()
         rows = self._steadily(lambda pointer: self._found(pointer, key_hash, address))
         latest: dict[tuple[Any, Any], dict[str, Any]] = {}
@@ -158,7 +160,7 @@ class RemovedTable:
         return self._steadily(read)
 
     def gone_since(self, moment: datetime) -> list[dict[str, Any]]:
-        """Return the rows of the items that went at a moment or later; without Spark and without the lock."""
+        """Return the rows of items that were removed at a moment or later; without Spark or the lock."""
 
         def read(pointer: _Pointer | None) -> list[dict[str, Any]]:
             parts = list(RemovedItems(pointer.segments if pointer else ()).gone_since(moment))
@@ -169,7 +171,7 @@ class RemovedTable:
         return self._steadily(read)
 
     def _steadily(self, read: Callable[[_Pointer | None], _Read]) -> _Read:
-        """Read what a pointer lists, and what it lacks, again if a fold replaced the pointer meanwhile."""
+        """Read what a pointer lists and what it lacks; repeat if a fold replaced the pointer meanwhile."""
         failure: MetadataError = self._damaged("it changes faster than it can be read")
         for _ in range(_TRIES):
             pointer = self._pointer()
@@ -180,7 +182,7 @@ class RemovedTable:
             except MetadataError as broken:
                 failure = broken
             else:
-                # A fold lists what it added before the ledger calls it folded: nothing is missed in between.
+                # A fold replaces the pointer before the ledger marks attempts as folded: nothing is missed.
                 if self._pointer() == pointer:
                     return found
         raise failure
@@ -194,7 +196,7 @@ class RemovedTable:
         return rows
 
     def lost(self) -> str:
-        """Say what the table or the folders of runs lack of what the ledger has; or nothing."""
+        """Return what the table or the folders of runs lack that the ledger has; empty if nothing."""
         marked, pointer = self._marked(), self._read_pointer()
         if pointer is not None and self._is_older(pointer, marked):
             return self._older(pointer, marked).what
@@ -202,8 +204,8 @@ class RemovedTable:
         return "" if gone is None else f"the outcomes of run {gone.run_id} are missing"
 
     def _is_missing(self, one: FinishedAttempt) -> bool:
-        """Tell whether the outcomes of an attempt are missing, and nobody has accepted that."""
-        folder = run_folder(self.root, one.run_id).outcomes(one.wave, one.attempt)
+        """Return True if the outcomes of an attempt are missing and no user has accepted that."""
+        folder = run_folder(self.root, one.run_id).outcomes(one.batch, one.attempt)
         lost = one.collector not in _NOT_ITEMS and not folder.is_dir()
         return lost and one.run_id > self.ledger.acceptance()
 
@@ -215,11 +217,11 @@ class RemovedTable:
         return pointer.folded is not None and pointer.acceptance == self.ledger.acceptance()
 
     def _is_older(self, pointer: _Pointer, marked: int) -> bool:
-        """Tell whether a pointer is from before a fold that the ledger knows."""
+        """Return True if a pointer was written before a fold that the ledger knows."""
         return self._is_counted(pointer) and pointer.folded is not None and pointer.folded < marked
 
     def _counted(self, pointer: _Pointer) -> _Pointer:
-        """Give a pointer to all attempts that are finished now, the number of them."""
+        """Return a pointer with the number of all attempts that are finished now."""
         every = self.ledger.count_attempts(self.target_uid, folded=False)
         return replace(pointer, folded=every, acceptance=self.ledger.acceptance())
 
@@ -278,7 +280,7 @@ class RemovedTable:
         """Read what an attempt did to items of the target, as rows of the table."""
         if one.collector in _NOT_ITEMS:
             return
-        folder = run_folder(self.root, one.run_id).outcomes(one.wave, one.attempt)
+        folder = run_folder(self.root, one.run_id).outcomes(one.batch, one.attempt)
         if self._is_missing(one):
             raise MetadataError(
                 f"the outcomes of run {one.run_id} are missing: {folder.name}",
@@ -369,7 +371,7 @@ def _is_restored(rows: pa.Table) -> Any:
 
 
 def _not_lapsed(now: datetime) -> Any:
-    """Keep what is removed, and what was restored and is still held."""
+    """Return the mask of removed items and of restored items that are still held."""
 
     def keep(rows: pa.Table) -> Any:
         later = pc.greater(rows.column("until"), pa.scalar(now, SCHEMA.field("until").type))
@@ -380,7 +382,7 @@ def _not_lapsed(now: datetime) -> Any:
 
 
 def _as_removed(outcomes: pa.Table, one: FinishedAttempt) -> pa.Table:
-    """Give outcomes the columns of the table; earlier versions wrote no action and no hold."""
+    """Return outcomes with the columns of the table; earlier versions wrote no action and no hold."""
     count = outcomes.num_rows
     columns = {name: outcomes.column(name) for name in SCHEMA.names if name in outcomes.column_names}
     columns["run_id"] = pa.array([one.run_id] * count, pa.int64())
@@ -390,9 +392,44 @@ def _as_removed(outcomes: pa.Table, one: FinishedAttempt) -> pa.Table:
     return pa.table([columns[name] for name in SCHEMA.names], SCHEMA.names).cast(SCHEMA)
 
 
+@dataclass(frozen=True)
+class RemovedItem:
+    """When, by which run and by which rules an item was removed."""
+
+    address: str
+    since: datetime
+    run_id: int
+    rules: tuple[str, ...]
+    recycled: bool = False
+    """It was put into the bin; only the bin knows whether it is still there."""
+
+
+@dataclass(frozen=True)
+class RestoredItem:
+    """When an item was restored, by which run, and until when it is held."""
+
+    since: datetime
+    run_id: int
+    until: datetime | None
+
+
+def find_item(root: Path, ledger: Ledger, target: str, address: str) -> RemovedItem | RestoredItem | None:
+    """Return what happened last to one address: it was removed, restored, or neither; without Spark."""
+    target_uid = ledger.target_uid(target)
+    if target_uid is None:
+        return None
+    for row in RemovedTable(root, ledger, target_uid).find(address):
+        if row["outcome"] == BACK:
+            return RestoredItem(row["at"], row["run_id"], row["until"])
+        if row["outcome"] in GONE:
+            recycled = row["outcome"] == Outcome.RECYCLED
+            return RemovedItem(address, row["at"], row["run_id"], tuple(row["rules"]), recycled)
+    return None
+
+
 def fold_if_possible(
     root: Path, ledger: Ledger, target_uid: str, now: datetime, on_step: OnStep = no_step
 ) -> None:
-    """Fold after a run or restore; what fails here is done, or reported, by the next plan of the target."""
+    """Fold after a run or restore; if this fails, the next plan of the target does it or reports why."""
     with suppress(EbbtideError, OSError, pa.ArrowException):
         RemovedTable(root, ledger, target_uid).folded(now, on_step)

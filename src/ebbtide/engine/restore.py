@@ -1,9 +1,9 @@
 """
-Restore: items of a recycle bin go back to their places.
+Restore: move items of a recycle bin back to their places.
 
-Where plans go by what runs removed, a restore is a run of its own in the ledger: each page of items is
-written down before it is moved. A killed restore leaves at most one page that may be half done; the next
-restore or plan of the target finishes it before anything else.
+Where plans depend on removed items, a restore is a run in the ledger: each page of items is recorded before
+it is moved. A killed restore leaves at most one unfinished page, which the next restore or plan of the target
+finishes before anything else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ebbtide.core.instant import Clock, days_after
 from ebbtide.core.manifest import Manifest, Tally
 from ebbtide.engine import log
 from ebbtide.engine.bin import BinItem, RecycleBin, RestoreChoice, Returned
-from ebbtide.engine.durability import make_durable
+from ebbtide.engine.files import make_durable
 from ebbtide.engine.newest_run import begin_run, check_newest_run
 from ebbtide.engine.removed_table import fold_if_possible
 from ebbtide.engine.run_folder import OnStep, RunFolder, no_step, run_folder
@@ -52,7 +52,7 @@ _OUTCOMES = pa.schema(
         ("rules", pa.list_(pa.string())),
         ("size", pa.int64()),
         ("at", pa.timestamp("us", tz="UTC")),
-        ("wave", pa.int32()),
+        ("batch", pa.int32()),
         ("attempt", pa.int32()),
         ("until", pa.timestamp("us", tz="UTC")),
     ]
@@ -67,13 +67,13 @@ class Restored:
     """The number of the restore in the ledger; None where the target records it."""
     outcomes: dict[str, Tally]
     troubles: tuple[str, ...]
-    """Why items are not back, or what was not done although they are."""
+    """Why items are not back, or what failed although they are."""
     held_until: datetime | None = None
-    """Until when no run takes any of them again; None if nothing came back or nothing is held."""
+    """Until when all restored items are held; None if nothing was restored or nothing is held."""
     gone: int = 0
-    """How many items were asked for that a run had set aside, and the bin does not have any more."""
+    """How many of the chosen items are no longer in the bin."""
     notes: tuple[Explanation, ...] = ()
-    """What the target has to say of each item, where it has."""
+    """What the target reports about items."""
 
     @property
     def back(self) -> Tally:
@@ -87,12 +87,12 @@ class Restored:
         return self.gone + sum(tally.objects for name, tally in self.outcomes.items() if name != back)
 
     def with_gone(self, reasons: Sequence[str]) -> Restored:
-        """Add items that the bin does not have any more, each with what became of it."""
+        """Add items that are no longer in the bin, each with the reason."""
         return replace(self, troubles=(*self.troubles, *reasons)[:MOST_NAMED], gone=len(reasons))
 
 
 def restore(bin_: RecycleBin, choice: RestoreChoice, on_step: OnStep = no_step) -> Restored:
-    """Bring back what was chosen, none of it over another content, and forget what is empty then."""
+    """Restore the chosen items, never over other content, and remove labels of empty folders."""
     bin_.check_restore(choice)
     context, owner = bin_.context, bin_.identity
     with (
@@ -100,7 +100,7 @@ def restore(bin_: RecycleBin, choice: RestoreChoice, on_step: OnStep = no_step) 
         log.bound(target=owner.url, collector=RESTORE),
     ):
         work = Restorer(bin_, log.steps(on_step))
-        # First, so that what it has brought back is no longer looked for.
+        # This comes first, so that items which it has restored are not looked for in the bin.
         work.finish_interrupted()
         wanted = bin_.wanted(choice)
         if bin_.records_restores:
@@ -122,7 +122,7 @@ def copy_out(bin_: RecycleBin, choice: RestoreChoice, folder: Path) -> int:
     copied = 0
     for item in wanted.items:
         check_key(item.address)
-        # A key may begin with a slash, and then it must not lead away from the folder.
+        # A key that begins with a slash must not lead out of the folder.
         place = folder / item.address.lstrip("/")
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -140,7 +140,7 @@ def copy_out(bin_: RecycleBin, choice: RestoreChoice, folder: Path) -> int:
 
 @dataclass(frozen=True)
 class Restorer:
-    """Brings items of one target's bin back; the caller holds the target's lock."""
+    """Restores items of one target's bin; the caller holds the target's lock."""
 
     bin: RecycleBin
     on_step: OnStep = no_step
@@ -163,7 +163,7 @@ class Restorer:
         return self.bin.context.clock
 
     def restore(self, choice: RestoreChoice, items: Iterable[BinItem]) -> Restored:
-        """Bring items back, none over another content, as a run of its own where that is recorded."""
+        """Restore items, never over other content, as a run in the ledger if the bin records restores."""
         if not self.bin.records_restores:
             return self._unrecorded(choice, items)
         self.finish_interrupted()
@@ -187,7 +187,7 @@ class Restorer:
         return done
 
     def _unrecorded(self, choice: RestoreChoice, items: Iterable[BinItem]) -> Restored:
-        """Bring items back where the target itself records it and each can simply be brought back again."""
+        """Restore items of a bin whose target records restores itself and can repeat each of them."""
         done = Restored(None, {}, ())
         for page in _paged(items):
             moved = [_settled(one) for one in self.bin.bring_back(page, choice)]
@@ -195,13 +195,13 @@ class Restorer:
         return done
 
     def finish_interrupted(self) -> None:
-        """Finish the page that a killed restore may have left half-way, and note that it was interrupted."""
+        """Finish the page that a killed restore may have left unfinished, and record the interruption."""
         check_newest_run(self.root, self.ledger)
         for run in self.ledger.runs_in(self.bin.identity.uid, *_WAY):
             if run.collector != RESTORE:
                 continue
             folder = run_folder(self.root, run.run_id)
-            done = {wave for wave, tries in self.ledger.batch_attempts(run.run_id).items() if tries[-1][1]}
+            done = {batch for batch, tries in self.ledger.batch_attempts(run.run_id).items() if tries[-1][1]}
             for number, page in _pages(folder):
                 if number not in done:
                     self._move(
@@ -215,7 +215,7 @@ class Restorer:
     def _move(
         self, folder: RunFolder, number: int, page: Sequence[BinItem], choice: RestoreChoice
     ) -> list[_Outcome]:
-        """Move one page's items and make durable what became of each."""
+        """Move the items of one page and make their outcomes durable."""
         self.bin.before_page(page, folder.run_id)
         attempt = self.ledger.start_batch(folder.run_id, number)
         moved = [_settled(one) for one in self.bin.bring_back(page, choice)]
@@ -258,19 +258,19 @@ class Restorer:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What became of an item, and until when it is held if it is back."""
+    """The result for an item, and until when it is held if it was restored."""
 
     returned: Returned
     until: datetime | None
 
     @property
     def result(self) -> DeleteResult:
-        """What became of it."""
+        """The result of the move."""
         return self.returned.result
 
 
 def days_asked(asked: str) -> int | None:
-    """Read for how many days the items of a restore are held; an earlier version did not ask."""
+    """Return for how many days a restore holds its items; earlier versions did not record that."""
     try:
         days = json.loads(asked)["restore"].get("days")
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -287,14 +287,14 @@ def check_not_restored_since(ledger: Ledger, manifest: Manifest) -> None:
     """
     Stop if something was restored after the plan was made.
 
-    It was for a reason that the plan does not know of. And what happened to an item last is told by the
-    numbers of the runs, so an older one must not act again.
+    The plan does not know the reason for the restore. And the highest run number decides what happened last
+    to an item, so an older run must not act after a newer one.
     """
     later = restored_since(ledger, manifest.target_uid, manifest.run_id)
     if later is not None:
         raise StalePlan(
             f"items of {manifest.target} were restored after this plan was made (run {later})",
-            why="it may take again what was just brought back",
+            why="it may delete items that were just restored",
             fix="make a new plan",
         )
 
@@ -303,7 +303,7 @@ def check_none_interrupted(ledger: Ledger, target_uid: str, whole: int | None) -
     """
     Stop if an apply was interrupted: what it did since its last record would never be recorded.
 
-    To restore all of that very run (`whole`) is as good as to finish it.
+    Restoring all of that run (`whole`) is as good as finishing it.
     """
     accepted = ledger.acceptance()
     for run in ledger.interrupted_runs(target_uid):
@@ -314,8 +314,8 @@ def check_none_interrupted(ledger: Ledger, target_uid: str, whole: int | None) -
         if half and run.run_id != whole and restored_since(ledger, target_uid, run.run_id) is None:
             raise SafetyStop(
                 f"run {run.run_id} on {run.target} was interrupted and is not finished",
-                why="after a restore no earlier run may act, and what it has done is not all recorded",
-                fix=f"finish it with 'ebb apply {run.run_id}', or bring all of it back with"
+                why="after a restore no earlier run may act, and not all that it did is recorded",
+                fix=f"finish it with 'ebb apply {run.run_id}', or restore all of it with"
                 f" 'ebb restore {run.run_id}'",
             )
 
@@ -327,7 +327,7 @@ def _paged(items: Iterable[BinItem]) -> Iterator[list[BinItem]]:
 
 
 def _want(folder: RunFolder, number: int, page: Sequence[BinItem]) -> None:
-    """Write down what is to be moved; it is there whole or not at all."""
+    """Record the items to move, durably, before they are moved."""
     file = folder.wanted / f"page-{number:05d}.parquet"
     fresh = file.with_suffix(".tmp")
     pq.write_table(pa.Table.from_pylist([asdict(one) for one in page], _WANTED), fresh)
@@ -383,7 +383,7 @@ def _outcomes(
         "rules": pa.array([[f"run {one.run}"] for one in page], pa.list_(pa.string())),
         "size": pa.array([one.size for one in page], pa.int64()),
         "at": pa.array([now] * rows, pa.timestamp("us", tz="UTC")),
-        "wave": pa.array([number] * rows, pa.int32()),
+        "batch": pa.array([number] * rows, pa.int32()),
         "attempt": pa.array([attempt] * rows, pa.int32()),
         "until": pa.array([one.until for one in done], pa.timestamp("us", tz="UTC")),
     }

@@ -11,13 +11,14 @@ from pathlib import Path
 from ebbtide.core.errors import MetadataError, NotFound
 from ebbtide.core.manifest import Manifest, manifest_from_json
 from ebbtide.engine.tables.row_counts import adopt_counts
+from ebbtide.state.runs import Ledger
 
 OnStep = Callable[[str], None]
 """Called after every durable step; tests crash there."""
 
 
 def no_step(step: str) -> None:
-    """Watch no steps."""
+    """Ignore steps."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class RunFolder:
 
     @property
     def buried_file(self) -> Path:
-        """Which outcomes of earlier runs a plan of an earlier version of Ebbtide took for granted."""
+        """The outcomes of earlier runs that a plan of an earlier version of Ebbtide builds on."""
         return self.path / "buried.json"
 
     @property
@@ -59,7 +60,7 @@ class RunFolder:
 
     @property
     def scratch(self) -> Path:
-        """What a collector writes for itself while it decides."""
+        """Temporary tables of a collector."""
         return self.path / "scratch"
 
     @property
@@ -69,17 +70,17 @@ class RunFolder:
 
     @property
     def wanted(self) -> Path:
-        """What a restore is to bring back, page by page; a run that has this is one."""
+        """The items to restore, page by page; only a restore has this folder."""
         return self.path / "wanted"
 
     def outcomes(self, batch: int, attempt: int) -> Path:
-        """Return the place of what an attempt at a batch did; earlier versions named it `wave-`."""
+        """Return the folder of an attempt's outcomes; earlier versions named it `wave-`."""
         name = f"{batch:05d}-attempt-{attempt:03d}"
         earlier = self.path / "outcomes" / f"wave-{name}"
         return earlier if earlier.is_dir() else self.path / "outcomes" / f"batch-{name}"
 
     def kept(self, sequence: int) -> Path:
-        """Name the table of what re-verification took out of the plan at a given state of the target."""
+        """Return the table of items that verification took out of the plan, at a sequence of the target."""
         return self.path / "kept" / f"sequence-{sequence}"
 
     def read_manifest(self) -> Manifest:
@@ -102,13 +103,28 @@ class RunFolder:
 
 
 def run_folder(root: Path, run_id: int) -> RunFolder:
-    """Name the folder of a run."""
+    """Return the folder of a run."""
     return RunFolder(root / "runs" / f"{run_id:06d}")
+
+
+def outcome_folders(root: Path, ledger: Ledger, run_id: int) -> list[Path]:
+    """List the folders of a run's outcomes whose attempts are finished in the ledger."""
+    folder = run_folder(root, run_id)
+    for batch, attempt in ledger.uncounted_attempts(run_id):
+        adopt_counts(folder.outcomes(batch, attempt))
+    found = [
+        folder.outcomes(batch, attempt)
+        for batch, attempts in ledger.batch_attempts(run_id).items()
+        for attempt, finished in attempts
+        if finished
+    ]
+    # A user has accepted that outcomes before this number may be missing.
+    return [place for place in found if place.is_dir()] if run_id < ledger.acceptance() else found
 
 
 @contextmanager
 def scratch_folder(root: Path) -> Iterator[RunFolder]:
-    """Give a folder like a run's to something that is no run and leaves nothing behind."""
+    """Yield a temporary folder like a run's for something that is not a run."""
     (root / "runs").mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="scratch-", dir=root / "runs") as place:
         yield RunFolder(Path(place))

@@ -1,5 +1,5 @@
 """
-The tables of a run: the rows of its plan and its outcomes, read with Spark or as streams without it.
+The tables of a run: the rows of its plan and its outcomes, read with Spark or streamed without it.
 
 Plans of earlier versions of Ebbtide are read as typed verdicts. Up to format 2 a row had `paths`, `branches`
 and, where its target had several actions, a `task`: the action, the version and what had to be true of it.
@@ -10,6 +10,7 @@ shown as before. One that was begun is applied to its end; one that was not begu
 from __future__ import annotations
 
 import heapq
+import json
 import pickle
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,12 +34,11 @@ from ebbtide.core.errors import MetadataError
 from ebbtide.core.instant import NEVER
 from ebbtide.core.manifest import Manifest, Tally
 from ebbtide.engine.actor import ACTED_ON
-from ebbtide.engine.burials import is_restore, outcome_folders, read_buried
 from ebbtide.engine.removed_items import BACK, GONE, Hold, held_by_restore, removed_in
-from ebbtide.engine.run_folder import RunFolder
+from ebbtide.engine.run_folder import RunFolder, outcome_folders
 from ebbtide.engine.tables.contracts import PLAN, STRINGS, Contract, condition, labels, schema
 from ebbtide.engine.tables.digest import hash_addresses
-from ebbtide.engine.tables.row_counts import CHECKED, counted_files, counted_rows
+from ebbtide.engine.tables.row_counts import CHECKED, adopt_counts, counted_files, counted_rows
 from ebbtide.engine.verdicts import layers_in
 from ebbtide.state.runs import Ledger
 
@@ -51,12 +51,12 @@ def stream_decisions(folder: RunFolder, decision: Decision | None = None) -> Ite
     """
     Stream the decisions of a plan, all of them or one kind, however many there are.
 
-    What is due is compared with the table that an apply would delete by: its files before the first row, its
-    items after the last one.
+    Due items are compared with the table that apply uses: its files before the first row, its items after the
+    last one.
     """
     manifest = folder.read_manifest()
     now = manifest.now
-    # What never ends has not ended, even at the end of time.
+    # `NEVER` is not due, not even at the end of the calendar.
     ends = ds.field("deadline")
     due = (ends <= pa.scalar(now, _MOMENT)) & (ends < pa.scalar(NEVER, _MOMENT))
     removed = _removed(folder)
@@ -76,7 +76,7 @@ def stream_decisions(folder: RunFolder, decision: Decision | None = None) -> Ite
 
 
 def _due(folder: RunFolder, manifest: Manifest, verdicts: Iterable[Row]) -> Iterator[Row]:
-    """Stream what is due, and stop if it is not what the plan table has."""
+    """Stream due items, and stop if they are not those of the plan table."""
     if counted_rows(folder.plan) != manifest.summary.due.objects:
         raise _not_as_planned(folder)
     shown = 0
@@ -88,13 +88,13 @@ def _due(folder: RunFolder, manifest: Manifest, verdicts: Iterable[Row]) -> Iter
 
 
 def _planned(folder: RunFolder) -> int:
-    """Give the fingerprint of all items in the table of what would be deleted."""
+    """Return the fingerprint of all items in the plan table."""
     batches = _batches(folder.plan, None, ["hash", "address"])
     return sum(_fingerprint(*(column.to_pylist() for column in batch.columns)) for batch in batches)
 
 
 def _fingerprint(hashes: Sequence[int], addresses: Sequence[str]) -> int:
-    """Sum up items, each hashed to 64 bits, so that their order does not matter."""
+    """Return the sum of 64-bit hashes of items, which does not depend on their order."""
     items = (f"{key} {address}" for key, address in zip(hashes, addresses, strict=True))
     return sum(hash_addresses(items).tolist())
 
@@ -108,7 +108,7 @@ def _not_as_planned(folder: RunFolder) -> MetadataError:
 
 
 def _held(row: Row, hold: Hold | None) -> Row:
-    """Return a held row; one that was restored is held by that, unless something holds it for longer."""
+    """Return a held row; the hold of a restore counts unless something holds the item for longer."""
     row = row | {"decision": str(Decision.HELD)}
     if hold is None or hold[0] <= row["deadline"].replace(tzinfo=UTC):
         return row
@@ -122,18 +122,18 @@ def _held(row: Row, hold: Hold | None) -> Row:
 
 @dataclass(frozen=True)
 class _Removed:
-    """What a plan knew of removed items: the hashes of what was gone, and what was held by hash."""
+    """The removed items of a plan: hashes of what was gone, and holds of restored items by hash."""
 
     gone: Any
     holds: dict[int, Hold]
 
 
 def _removed(folder: RunFolder) -> _Removed:
-    # Only hashes are held in memory, eight bytes each, and the holds of what was restored lately.
+    # Only hashes (eight bytes each) and the holds of restored items are in memory.
     if folder.removed.is_dir():
         found = removed_in(folder.removed)
         return _Removed(found.gone_hashes(), found.holds())
-    return _Removed(_buried(read_buried(folder)), {})
+    return _Removed(_gone_after(earlier_outcomes(folder)), {})
 
 
 def _verdicts(folder: RunFolder, wanted: pc.Expression, gone: Any) -> Iterator[Row]:
@@ -147,8 +147,30 @@ def _verdicts(folder: RunFolder, wanted: pc.Expression, gone: Any) -> Iterator[R
             yield from batch.filter(pa.array(kept)).to_pylist()
 
 
-def _buried(outcomes: Sequence[Path]) -> Any:
-    """Give the hashes of what was gone for a plan of an earlier version of Ebbtide."""
+def earlier_outcomes(folder: RunFolder) -> list[Path]:
+    """List the outcomes of earlier runs that a plan of an earlier version of Ebbtide builds on."""
+    try:
+        names = json.loads(folder.buried_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as broken:
+        raise MetadataError(
+            f"{folder.buried_file.name} of run {folder.run_id} cannot be read",
+            why="it is unknown which of its rows were gone when it was planned",
+            fix="make a new plan",
+        ) from broken
+    outcomes = [folder.path.parent / name for name in names]
+    for outcome in outcomes:
+        # They were written by an earlier version too, without row counts.
+        adopt_counts(outcome)
+    return outcomes
+
+
+def is_restore(outcomes: Path) -> bool:
+    """Return True if a restore wrote this folder of outcomes."""
+    return RunFolder(outcomes.parent.parent).wanted.is_dir()
+
+
+def _gone_after(outcomes: Sequence[Path]) -> Any:
+    """Return the hashes of the items that are gone after these outcomes, in their order."""
     found = np.empty(0, np.int64)
     for back, folders in groupby(outcomes, is_restore):
         if back:
@@ -159,21 +181,21 @@ def _buried(outcomes: Sequence[Path]) -> Any:
 
 
 def _hashes(folders: Sequence[Path], wanted: pc.Expression | None) -> Any:
-    """Give the hashes of tables, sorted."""
+    """Return the sorted hashes of tables."""
     batches = (batch for folder in folders for batch in _batches(folder, wanted, ["hash"]))
     found = [np.asarray(batch.column("hash")) for batch in batches]
     return np.unique(np.concatenate(found)) if found else np.empty(0, np.int64)
 
 
 def sample_decisions(folder: RunFolder, decision: Decision, most: int) -> list[Row]:
-    """Give the first decisions of a kind."""
+    """Return the first decisions of a kind."""
     return list(islice(stream_decisions(folder, decision), most))
 
 
 def sample_outcomes(
     root: Path, ledger: Ledger, run_id: int, wanted: Sequence[Outcome], most: int
 ) -> list[Row]:
-    """Give the first outcomes of some kinds."""
+    """Return the first outcomes of some kinds."""
     chosen = ds.field("outcome").isin([str(outcome) for outcome in wanted])
     folders = outcome_folders(root, ledger, run_id)
     return list(islice((row for folder in folders for row in _rows(folder, chosen)), most))
@@ -250,7 +272,7 @@ _EARLIER = Contract(
 
 
 def read_plan(spark: SparkSession, folder: RunFolder) -> DataFrame:
-    """Read what a plan would delete, whichever version of Ebbtide made it."""
+    """Read the plan table, whichever version of Ebbtide wrote it."""
     if not _is_earlier(folder):
         return PLAN.read(spark, folder.plan)
     return _typed(_EARLIER.read(spark, folder.plan), folder.read_manifest().collector)
@@ -323,7 +345,7 @@ _MOST_IN_MEMORY = 100_000
 
 
 def in_order(rows: Iterable[Row], key: Callable[[Row], Any], most: int = _MOST_IN_MEMORY) -> Iterator[Row]:
-    """Give rows in the order of a key; no more than `most` of them are in memory while they are sorted."""
+    """Yield rows in the order of a key, with at most `most` of them in memory."""
     source = iter(rows)
     with ExitStack() as held:
         pieces: list[IO[bytes]] = []
@@ -342,6 +364,6 @@ def in_order(rows: Iterable[Row], key: Callable[[Row], Any], most: int = _MOST_I
 def _read(file: IO[bytes]) -> Iterator[Row]:
     while True:
         try:
-            yield pickle.load(file)  # noqa: S301 - what this process wrote a moment ago
+            yield pickle.load(file)  # noqa: S301 - written by this process
         except EOFError:
             return

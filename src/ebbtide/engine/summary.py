@@ -6,13 +6,13 @@ And what the breaker compares: the parts of a target, what is due of each, and h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from ebbtide.core.breaker import ROUTINE, SHARES, Routine, Share
@@ -28,49 +28,50 @@ MOST_LABELS = 50
 """Longer tables are cut here, largest first."""
 
 _FREED, _LABEL = "freed", "label "
+_DUE, _HELD, _UNTOUCHED = "is due", "is held", "is untouched"
+_KNOWN, _GOES, _ROUTINE, _ACT = "known of part ", "due of part ", "routine of part ", "act"
 _AGES = (7, 30, 90, 180, 365, 730)
 
 
 @dataclass(frozen=True)
-class Counts:
-    """How many items are due, how many are held for which reason, and how many no rule touches."""
+class Counted:
+    """What a plan consists of, as one job counted it."""
 
-    due: Tally
-    held: Tally
-    by_reason: tuple[Tally, ...]
-    """Of what is held; largest first."""
-    untouched: int
-
-
-def count_verdicts(verdicts: DataFrame, now: datetime) -> Counts:
-    """Count what is due and what is held by its reason, and with them what no rule touches, in one job."""
-    untouched = f.col("kind") == UNTOUCHED
-    decision = f.when(untouched, UNTOUCHED).when(is_due(now), str(Decision.DUE)).otherwise(str(Decision.HELD))
-    counted = verdicts.groupBy(decision.alias("decision"), "hold").agg(*_sums()).toArrow().to_pylist()
-    held = [
-        Tally(row["hold"], row["objects"], row["bytes"])
-        for row in counted
-        if row["decision"] == Decision.HELD
-    ]
-    due = [Tally("", row["objects"], row["bytes"]) for row in counted if row["decision"] == Decision.DUE]
-    return Counts(
-        due=_total(Decision.DUE, due),
-        held=_total(Decision.HELD, held),
-        by_reason=tuple(sorted(held, key=lambda tally: (-tally.bytes, -tally.objects, tally.label))),
-        untouched=sum(row["objects"] for row in counted if row["decision"] == UNTOUCHED),
-    )
+    summary: Summary
+    shares: dict[str, Any]
+    """The parts that the breaker compares and what is routine, as plain data for the manifest."""
 
 
 def summarize(
-    counts: Counts, plan: DataFrame, now: datetime, known: int | None = None, frees: str = "true"
-) -> Summary:
+    verdicts: DataFrame,
+    now: datetime,
+    known: int | None = None,
+    frees: str = "true",
+    parts: Sequence[Part] = (),
+    routine: Routine | None = None,
+) -> Counted:
     """
-    Add to the counts what the plan is made up of.
+    Count all verdicts in one job: what is due, held and untouched, and what the due items consist of.
 
-    `known` is the target's size if somebody counted it; `frees` tells which items give bytes back.
+    `known` is the number of items of the target, if the collector counted them; `frees` selects items that
+    free bytes. Each `parts` of the target is counted too, with what is due of it.
     """
-    touched = counts.due.objects + counts.held.objects
-    labels = f.concat(
+    untouched = f.col("kind") == UNTOUCHED
+    due = f.coalesce(~untouched & is_due(now), f.lit(False))
+    own = _label(
+        f.when(untouched, _UNTOUCHED).when(due, _DUE).otherwise(_HELD),
+        f.when(~untouched & ~due, f.col("hold")),
+    )
+    every = _flagged({f"{_KNOWN}{n}": f.expr(part.where) for n, part in enumerate(parts)}, [own])
+    planned = f.concat(every, _plan_labels(now, frees), *_due_shares(parts, routine))
+    # An item with a value that is missing where none may be is still counted as what it is.
+    at = f.when(due, f.coalesce(planned, every)).otherwise(every)
+    tallies = _tally(verdicts.select(f.explode(at).alias("at"), "size"))
+    return Counted(_summary(tallies, known), _shares(tallies, parts, routine))
+
+
+def _plan_labels(now: datetime, frees: str) -> Column:
+    return f.concat(
         _labels("rule", f.col("rules")),
         _labels("prefix", f.array(_folder(f.get("names", 0)))),
         _labels("age", f.array(_age(now).cast("string"))),
@@ -79,16 +80,21 @@ def summarize(
         _named_labels(),
         _labels("frees", f.array_compact(f.array(f.when(f.expr(frees), f.lit(_FREED))))),
     )
-    tallies = _tally(plan.select(f.explode(labels).alias("at"), "size")) if counts.due.objects else {}
+
+
+def _summary(tallies: Mapping[str, tuple[Tally, ...]], known: int | None) -> Summary:
+    due, held = _total(Decision.DUE, tallies.get(_DUE, ())), _total(Decision.HELD, tallies.get(_HELD, ()))
+    touched = due.objects + held.objects
+    untouched = sum(tally.objects for tally in tallies.get(_UNTOUCHED, ()))
     return Summary(
-        due=counts.due,
-        held=counts.held,
-        # What earlier runs deleted is no part of the target; counted in, it could hide a plan for the rest.
-        known_objects=counts.untouched + touched if known is None else max(known, touched),
+        due=due,
+        held=held,
+        # Items that earlier runs deleted do not count, or a plan for all the rest would look small.
+        known_objects=untouched + touched if known is None else max(known, touched),
         by_rule=tallies.get("rule", ()),
         by_prefix=tallies.get("prefix", ()),
         by_age=_in_order(tallies.get("age", ())),
-        held_by_reason=counts.by_reason[:MOST_LABELS],
+        held_by_reason=tallies.get(_HELD, ())[:MOST_LABELS],
         by_collector=tallies.get("collector", ()),
         by_action=tallies.get("action", ()),
         by_label={
@@ -108,12 +114,24 @@ def _total(decision: Decision, tallies: Sequence[Tally]) -> Tally:
     return Tally(str(decision), sum(t.objects for t in tallies), sum(t.bytes for t in tallies))
 
 
+def _label(dimension: Column, label: Column | None = None) -> Column:
+    named = f.lit(None).cast("string") if label is None else label
+    return f.struct(dimension.alias("dimension"), named.alias("label"))
+
+
+def _flagged(flags: Mapping[str, Column], others: Sequence[Column] = ()) -> Column:
+    """Return an array of labels: one of each flag that is true, and others."""
+    return f.array_compact(
+        f.array(*(f.when(flag, _label(f.lit(name))) for name, flag in flags.items()), *others)
+    )
+
+
 def _labels(dimension: str, values: Column) -> Column:
     return f.transform(values, lambda v: f.struct(f.lit(dimension).alias("dimension"), v.alias("label")))
 
 
 def _named_labels() -> Column:
-    """Return what an item's own labels count it under; an item may have none."""
+    """Return the dimensions and labels of an item's own labels; it may have none."""
     entries = f.map_entries(f.coalesce("labels", f.expr("cast(map() AS map<string,string>)")))
     return f.transform(
         entries,
@@ -124,18 +142,22 @@ def _named_labels() -> Column:
 
 
 def _tally(rows: DataFrame) -> dict[str, tuple[Tally, ...]]:
-    """Count all dimensions in one job, and keep the largest labels of each."""
+    """Count all dimensions in one job, and keep the largest labels of those that may have many."""
     counted = rows.groupBy("at.dimension", "at.label").agg(*_sums())
     largest = Window.partitionBy("dimension").orderBy(f.desc("bytes"), f.desc("objects"), "label")
-    ranked = counted.withColumn("rank", f.row_number().over(largest)).where(f.col("rank") <= MOST_LABELS)
+    is_kept = (f.col("rank") <= MOST_LABELS) | f.col("dimension").isin(_DUE, _HELD, _UNTOUCHED, _ACT)
     found: dict[str, list[Tally]] = {}
-    for row in ranked.orderBy("dimension", "rank").toArrow().to_pylist():
+    for row in counted.withColumn("rank", f.row_number().over(largest)).where(is_kept).toArrow().to_pylist():
         found.setdefault(row["dimension"], []).append(Tally(row["label"], row["objects"], row["bytes"]))
-    return {dimension: tuple(tallies) for dimension, tallies in found.items()}
+    return {dimension: tuple(sorted(found[dimension], key=_largest_first)) for dimension in sorted(found)}
+
+
+def _largest_first(tally: Tally) -> tuple[int, int, str]:
+    return -tally.bytes, -tally.objects, tally.label or ""
 
 
 def _folder(path: Column) -> Column:
-    """Give the first two folders of a path, or what there is of them."""
+    """Return the first two folders of a path, or fewer if it has fewer."""
     parts = f.split(path, "/")
     folders = f.slice(parts, 1, f.least(f.size(parts) - 1, f.lit(2)))
     named = f.when(f.size(parts) == 1, f.lit("(top level)")).otherwise(
@@ -145,7 +167,7 @@ def _folder(path: Column) -> Column:
 
 
 def _age(now: datetime) -> Column:
-    """Give the number of the age bucket that an object falls into."""
+    """Return the number of the age bucket of an object."""
     micros = f.lit(to_micros(now)) - f.unix_micros("created")
     age = f.floor(micros / f.lit(86_400_000_000))
     bucket = f.when(age < _AGES[0], f.lit(0))
@@ -169,14 +191,14 @@ def _age_label(bucket: int) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a target: what it consists of, and which verdicts belong to it, as a Spark expression."""
+    """A part of a target: a noun for its items, and a Spark expression for its verdicts."""
 
     of: str
     where: str = "true"
 
 
 def last_succeeded(root: Path, ledger: Ledger, target_uid: str, collector: str) -> Manifest | None:
-    """Read the plan of the last run that succeeded; one that cannot be read counts as none."""
+    """Return the plan of the last successful run; None if there is none or it cannot be read."""
     last = ledger.last_run(target_uid, RunState.SUCCEEDED, collector)
     try:
         return run_folder(root, last).read_manifest() if last is not None else None
@@ -184,52 +206,48 @@ def last_succeeded(root: Path, ledger: Ledger, target_uid: str, collector: str) 
         return None
 
 
-def count_shares(
-    parts: Sequence[Part], known: DataFrame, plan: DataFrame | None, routine: Routine | None
-) -> dict[str, Any]:
-    """
-    Count each part, and name what which rule does and has done; as plain data, for the manifest.
+def _due_shares(parts: Sequence[Part], routine: Routine | None) -> list[Column]:
+    """Return the labels of a due item by which shares of parts are counted; what is moved stays."""
+    if not parts:
+        return []
+    # An item whose action is missing counts as one that goes.
+    goes = f.coalesce(f.col("action") != MOVED, f.lit(True))
+    flags = {f"{_GOES}{n}": goes & f.expr(part.where) for n, part in enumerate(parts)}
+    if routine:
+        usual = goes & _is_routine(routine)
+        flags |= {f"{_ROUTINE}{n}": usual & f.expr(part.where) for n, part in enumerate(parts)}
+    acts = f.when(goes, _labels(_ACT, _acts())).otherwise(_labels(_ACT, f.array().cast("array<string>")))
+    return [_flagged(flags), acts]
 
-    Nothing is counted in a plan for nothing, which is None.
-    """
+
+def _shares(
+    tallies: Mapping[str, tuple[Tally, ...]], parts: Sequence[Part], routine: Routine | None
+) -> dict[str, Any]:
+    """Return what each part has, what of it is due, and which rule has done what; as plain data."""
     if not parts:
         return {}
+
+    def objects(name: str) -> int:
+        return sum(tally.objects for tally in tallies.get(name, ()))
+
     before = routine.acts if routine else frozenset[str]()
-    if plan is None:
+    if not objects(_DUE):
         return {SHARES: [asdict(Share(part.of, 0, 0)) for part in parts], ROUTINE: sorted(before)}
-    counted = _only_row(known.select(*_counts(parts, f.lit(True), "known")))
-    due = _only_row(
-        plan.where(f.col("action") != MOVED).select(
-            *_counts(parts, f.lit(True), "due"),
-            *_counts(parts, _is_routine(routine) if routine else f.lit(False), "routine"),
-            f.flatten(f.collect_set(_acts())).alias("acts"),
-        )
-    )
     shares = [
-        Share(part.of, due[f"due{n}"], counted[f"known{n}"], due[f"routine{n}"])
+        Share(part.of, objects(f"{_GOES}{n}"), objects(f"{_KNOWN}{n}"), objects(f"{_ROUTINE}{n}"))
         for n, part in enumerate(parts)
     ]
-    return {SHARES: [asdict(share) for share in shares], ROUTINE: sorted(before | set(due["acts"]))}
-
-
-def _only_row(counted: DataFrame) -> Row:
-    return counted.collect()[0]
-
-
-def _counts(parts: Sequence[Part], also: Column, name: str) -> list[Column]:
-    return [
-        f.count_if(f.coalesce(f.expr(part.where) & also, f.lit(False))).alias(f"{name}{n}")
-        for n, part in enumerate(parts)
-    ]
+    acts = {tally.label for tally in tallies.get(_ACT, ())}
+    return {SHARES: [asdict(share) for share in shares], ROUTINE: sorted(before | acts)}
 
 
 def _acts() -> Column:
-    """Name what is done to an item by which rules."""
+    """Return the pairs of action and rule of an item."""
     return f.transform("rules", lambda rule: f.concat_ws(" ", "action", rule))
 
 
 def _is_routine(routine: Routine) -> Column:
-    """Tell of a due item whether it aged since, under a rule that has done the same before."""
+    """Return True for a due item that aged since then, under rules that did the same before."""
     aged = f.unix_micros("deadline") > to_micros(routine.since)
     seen = f.array(*map(f.lit, sorted(routine.acts))).cast("array<string>")
     return aged & (f.size("rules") > 0) & (f.size(f.array_except(_acts(), seen)) == 0)

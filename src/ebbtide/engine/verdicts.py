@@ -1,9 +1,9 @@
 """
 Verdicts: how they are stored in layers, and what they decide at a moment.
 
-Nothing in a verdict depends on the time: it names the deadline of an item and what holds it. Verdicts lie on
-disk as a base, and as rows that replace some of the base's. A run keeps links to both, so that its cost
-follows what changed. An item whose deadline has come is due, every other one is held.
+A verdict does not depend on the time: it has an item's deadline and what holds it until then. Verdicts are
+stored as a base, and as rows that replace some rows of the base. A run keeps links to both, so that its cost
+depends on what changed. An item whose deadline has come is due, every other one is held.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from ebbtide.engine.tables.row_counts import link_table
 TOUCHED = "touched"
 """A rule matches a reference to the item."""
 UNTOUCHED = "untouched"
-"""No rule does; nothing but the hash is known, so that it can be counted."""
+"""No rule does; only the hash is known, for counting."""
 GONE = "gone"
 """Nothing references the item any more."""
 
 
 @dataclass(frozen=True)
 class Layers:
-    """Where verdicts lie: the base, and what takes the place of some of its rows."""
+    """The folders of verdicts: the base, and the rows that replace some of its rows."""
 
     base: Path
     since: Path | None = None
@@ -51,7 +51,7 @@ class Layers:
     def linked(self, folder: Path) -> Layers:
         """Link the verdicts into another folder, without those that no rule touches."""
         for layer in (self.base, self.since):
-            # Without what takes the place of its rows, a base would say what is no longer true.
+            # Without the rows that replace some of its own, a base would be outdated.
             if layer is not None and not layer.is_dir():
                 raise MetadataError(f"verdicts {layer.name!r} are missing", fix="plan again with --full")
         link_table(self.base, folder / "base", below=f"kind={TOUCHED}/")
@@ -70,7 +70,7 @@ def laid_over(
     earlier: DataFrame, changed: DataFrame, count: int, rows: DataFrame, keys: Sequence[str] = ("hash",)
 ) -> DataFrame:
     """Replace the verdicts of the changed items (about `count`) with new rows."""
-    # A few are sent to where the many are; shuffling those would take longer than all else.
+    # A few hashes are sent to all executors, because shuffling the verdicts would take longest.
     hashes = changed.select(*keys).hint("broadcast" if count <= FEW else "shuffle_hash")
     return earlier.join(hashes, list(keys), "left_anti").unionByName(rows)
 
@@ -91,5 +91,5 @@ def is_due(now: datetime | Column) -> Column:
     """Return whether the deadline of a verdict has come."""
     moment = now if isinstance(now, Column) else f.lit(to_micros(now))
     ends = f.unix_micros("deadline")
-    # What never ends is not due at the end of time either.
+    # `NEVER` is not due, not even at the end of the calendar.
     return (ends <= moment) & (ends < to_micros(NEVER))

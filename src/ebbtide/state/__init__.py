@@ -1,1 +1,1 @@
-"""What is remembered between runs: runs, waves, outcomes, locks."""
+"""What is remembered between runs: runs, batches, outcomes, locks."""

@@ -86,7 +86,7 @@ class FinishedAttempt:
     """An attempt at a batch whose outcomes are durable."""
 
     run_id: int
-    wave: int
+    batch: int
     attempt: int
     collector: str = field(default="", compare=False)
     is_counted: bool = field(default=True, compare=False)
@@ -274,7 +274,7 @@ class Ledger:
 
     def interrupted_runs(self, target_uid: str) -> list[Run]:
         """List a target's runs that have an attempt which did not finish."""
-        begun = select(schema.waves.c.run_id).where(schema.waves.c.state == _STARTED)
+        begun = select(schema.batch_attempts.c.run_id).where(schema.batch_attempts.c.state == _STARTED)
         c = schema.runs.c
         query = select(*_LISTED).where(c.run_id.in_(begun), c.target_uid == target_uid).order_by(c.run_id)
         with self._database.reading() as connection:
@@ -307,62 +307,62 @@ class Ledger:
         return [(from_micros(row["at"]), row["actor"], row["what"]) for row in rows]
 
     @repeated
-    def start_batch(self, run_id: int, wave: int) -> int:
+    def start_batch(self, run_id: int, batch: int) -> int:
         """Record, before the first delete of a batch, that it is attempted; return the attempt's number."""
-        c = schema.waves.c
+        c = schema.batch_attempts.c
         with self._database.writing() as connection:
-            query = select(func.max(c.attempt)).where(c.run_id == run_id, c.wave == wave)
+            query = select(func.max(c.attempt)).where(c.run_id == run_id, c.batch == batch)
             attempt = (connection.execute(query).scalar() or 0) + 1
-            row = {"run_id": run_id, "wave": wave, "attempt": attempt, "state": _STARTED}
-            connection.execute(insert(schema.waves).values(**row))
+            row = {"run_id": run_id, "batch": batch, "attempt": attempt, "state": _STARTED}
+            connection.execute(insert(schema.batch_attempts).values(**row))
         return int(attempt)
 
     @repeated
-    def finish_batch(self, run_id: int, wave: int, attempt: int) -> None:
+    def finish_batch(self, run_id: int, batch: int, attempt: int) -> None:
         """Record that the outcomes of a batch are durable, with a record of their rows."""
-        c = schema.waves.c
+        c = schema.batch_attempts.c
         with self._database.writing() as connection:
             connection.execute(
-                update(schema.waves)
-                .where(c.run_id == run_id, c.wave == wave, c.attempt == attempt)
+                update(schema.batch_attempts)
+                .where(c.run_id == run_id, c.batch == batch, c.attempt == attempt)
                 .values(state=_COUNTED)
             )
 
     def batch_attempts(self, run_id: int) -> dict[int, list[tuple[int, bool]]]:
         """Return the attempts at each batch in order, each with whether it finished."""
-        c = schema.waves.c
-        query = select(c.wave, c.attempt, c.state).where(c.run_id == run_id).order_by(c.wave, c.attempt)
+        c = schema.batch_attempts.c
+        query = select(c.batch, c.attempt, c.state).where(c.run_id == run_id).order_by(c.batch, c.attempt)
         found: dict[int, list[tuple[int, bool]]] = {}
         with self._database.reading() as connection:
-            for wave, attempt, state in connection.execute(query):
-                found.setdefault(wave, []).append((attempt, state in _DURABLE))
+            for batch, attempt, state in connection.execute(query):
+                found.setdefault(batch, []).append((attempt, state in _DURABLE))
         return found
 
     def uncounted_attempts(self, run_id: int) -> set[tuple[int, int]]:
         """Return batch and attempt of outcomes that an earlier Ebbtide wrote without row counts."""
-        c = schema.waves.c
-        query = select(c.wave, c.attempt).where(c.run_id == run_id, c.state == _FINISHED)
+        c = schema.batch_attempts.c
+        query = select(c.batch, c.attempt).where(c.run_id == run_id, c.state == _FINISHED)
         with self._database.reading() as connection:
-            return {(wave, attempt) for wave, attempt in connection.execute(query)}
+            return {(batch, attempt) for batch, attempt in connection.execute(query)}
 
     def finished_attempts(self, target_uid: str, *, folded: bool) -> list[FinishedAttempt]:
         """List a target's finished attempts in run order: all of them, or only those not `folded` yet."""
-        c, states = schema.waves.c, _DURABLE if folded else _UNFOLDED
+        c, states = schema.batch_attempts.c, _DURABLE if folded else _UNFOLDED
         query = (
-            select(c.run_id, c.wave, c.attempt, schema.runs.c.collector, c.state != _FINISHED)
-            .join_from(schema.waves, schema.runs)
+            select(c.run_id, c.batch, c.attempt, schema.runs.c.collector, c.state != _FINISHED)
+            .join_from(schema.batch_attempts, schema.runs)
             .where(c.state.in_(states), schema.runs.c.target_uid == target_uid)
-            .order_by(c.run_id, c.wave, c.attempt)
+            .order_by(c.run_id, c.batch, c.attempt)
         )
         with self._database.reading() as connection:
             return [FinishedAttempt(*row) for row in connection.execute(query)]
 
     def count_attempts(self, target_uid: str, *, folded: bool) -> int:
         """Count a target's finished attempts: only those that are `folded`, or all of them."""
-        c, states = schema.waves.c, (_FOLDED,) if folded else _DURABLE
+        c, states = schema.batch_attempts.c, (_FOLDED,) if folded else _DURABLE
         query = (
             select(func.count())
-            .select_from(schema.waves.join(schema.runs))
+            .select_from(schema.batch_attempts.join(schema.runs))
             .where(c.state.in_(states), schema.runs.c.target_uid == target_uid)
         )
         with self._database.reading() as connection:
@@ -371,11 +371,13 @@ class Ledger:
     @repeated
     def mark_folded(self, attempts: Iterable[FinishedAttempt]) -> None:
         """Record that the table of removed items contains the outcomes of these attempts."""
-        c = schema.waves.c
+        c = schema.batch_attempts.c
         with self._database.writing() as connection:
             for one in attempts:
-                same = (c.run_id == one.run_id, c.wave == one.wave, c.attempt == one.attempt)
-                change = update(schema.waves).where(*same, c.state.in_(_UNFOLDED)).values(state=_FOLDED)
+                same = (c.run_id == one.run_id, c.batch == one.batch, c.attempt == one.attempt)
+                change = (
+                    update(schema.batch_attempts).where(*same, c.state.in_(_UNFOLDED)).values(state=_FOLDED)
+                )
                 connection.execute(change)
 
     @repeated

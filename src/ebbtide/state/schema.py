@@ -45,15 +45,15 @@ runs = Table(
     Index("runs_by_uid_and_end", "target_uid", "finished_at"),
 )
 
-waves = Table(
-    "waves",
+batch_attempts = Table(
+    "batch_attempts",
     metadata,
     Column("run_id", ForeignKey("runs.run_id"), nullable=False),
-    Column("wave", Integer, nullable=False),
+    Column("batch", Integer, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("state", String(16), nullable=False),
-    UniqueConstraint("run_id", "wave", "attempt"),
-    Index("waves_by_state", "state"),
+    UniqueConstraint("run_id", "batch", "attempt"),
+    Index("batch_attempts_by_state", "state"),
 )
 """
 An attempt at a batch: `started` before its first delete, `counted` when its outcomes are durable, and
@@ -98,6 +98,7 @@ SCHEMA = Schema(
         Revision("ledger_2", 1, ("recycling",)),
         Revision("ledger_3", 2, ("runs.runs_by_uid_and_state",)),
         Revision("ledger_4", 2, ("runs.runs_by_uid",)),
+        Revision("ledger_5", 3, ("batch_attempts",)),
     ),
     migrations=Path(__file__).parent / "migrations",
 )

@@ -238,7 +238,7 @@ class LocalStore:
         if not stat.S_ISREG(found.st_mode):
             return Outcome.FAILED, "it is a symbolic link or a special file"
         if etag is not None and _etag(found) != etag:
-            return Outcome.CHANGED, "the content is another than was listed"
+            return Outcome.CHANGED, "its content differs from the listing"
         try:
             _into_place(target, lambda: _link_new(source, target))
         except FileExistsError:
@@ -271,7 +271,7 @@ class LocalStore:
         can be checked without that danger, and put back if its content is different.
         """
         if _etag(found) != etag:
-            return Outcome.CHANGED, "the content is another than was listed"
+            return Outcome.CHANGED, "its content differs from the listing"
         aside = self._temporary_name()
         os.rename(path, aside)
         if _etag(os.lstat(aside)) == etag:

@@ -67,15 +67,6 @@ _NO_REPLICATION = _UNKNOWN_HERE | {"ReplicationConfigurationNotFoundError"}
 
 
 @dataclass(frozen=True)
-class DefaultRetention:
-    """How long a bucket locks each new version by default."""
-
-    mode: str
-    days: int | None = None
-    years: int | None = None
-
-
-@dataclass(frozen=True)
 class LockState:
     """Locks, replication and restores that protect one version from being changed."""
 
@@ -115,11 +106,6 @@ class VersionedBucket:
         """Return True if versions of this bucket can be locked."""
         return bool(self._object_lock().get("ObjectLockEnabled") == "Enabled")
 
-    def default_retention(self) -> DefaultRetention | None:
-        """Return the lock that new versions get, if there is one."""
-        rule = self._object_lock().get("Rule", {}).get("DefaultRetention")
-        return DefaultRetention(rule.get("Mode", ""), rule.get("Days"), rule.get("Years")) if rule else None
-
     def replicated(self) -> bool:
         """Return True if the bucket replicates its objects, so that some replications may be pending."""
         return bool(self._setup(self.client.get_bucket_replication, "replication", _NO_REPLICATION))
@@ -153,6 +139,11 @@ class VersionedBucket:
             kept = [row for row in rows if row.key > after and (not up_to or row.key <= up_to)]
             if kept:
                 yield kept
+
+    def small_size(self) -> int | None:
+        """Return how many versions and markers the bucket has if they fit on one page; one request."""
+        page = one_page(self.client, Question(self.name, most=self._page), self.backoff)
+        return None if page.truncated else len(page.rows)
 
     def next_key(self, prefix: str, after: str) -> str | None:
         """Return the first key after a place, if it has the prefix; one small request."""

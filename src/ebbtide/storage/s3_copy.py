@@ -305,7 +305,7 @@ class ObjectMover:
             self.objects.check_bucket()
             return (Outcome.DELETED, "it was moved before") if held else (Outcome.ABSENT, "")
         if etag is not None and found.etag != etag.strip('"'):
-            return Outcome.CHANGED, "the content is another than was listed"
+            return Outcome.CHANGED, "its content differs from the listing"
         ours = held is None
         if held is None:
             copy_to_key(self.objects, found, target, self.sizes)

@@ -102,7 +102,7 @@ class ObjectDeleter:
         key, etag = request.key, (request.etag or "").strip('"')
         try:
             if self._etag(key) != etag:
-                return DeleteResult(key, Outcome.CHANGED, "the content is another than was listed")
+                return DeleteResult(key, Outcome.CHANGED, "its content differs from the listing")
             call(
                 self.backoff,
                 lambda: self.client.delete_object(

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ebbtide.core.display import OBJECTS, OBJECTS_WITH_BIN, Explanation, Table, Words
-from ebbtide.core.errors import BadInput
+from ebbtide.core.documents import check_fields
+from ebbtide.core.errors import BadInput, WorldError
+from ebbtide.core.instant import parse_instant
 from ebbtide.core.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -213,6 +215,21 @@ class PolicySuite(ABC):
     def check(self, document: Any) -> CheckedPolicy:  # noqa: ARG002 - for kinds that can
         """Check a policy without setting it; raise PolicyError if it is wrong."""
         raise BadInput("policies of this kind cannot be checked by themselves", fix="test them with a suite")
+
+
+def case_header(data: dict[str, Any], where: str, fields: Sequence[str]) -> tuple[str, str]:
+    """Refuse fields of a case that are not known; return its name, and its place for errors."""
+    check_fields(where, data, fields)
+    name = str(data.get("name", "unnamed"))
+    return name, f"{where} ({name})"
+
+
+def case_time(data: dict[str, Any], place: str) -> datetime:
+    """Return the time that a case decides for."""
+    try:
+        return parse_instant(data.get("now", ""))
+    except BadInput as wrong:
+        raise WorldError(f"{place}: now: {wrong.what}", fix=wrong.fix) from None
 
 
 def needed(spark: SparkSession | None) -> SparkSession:

@@ -18,10 +18,9 @@ from ebbtide.engine.bin import RestoreChoice
 from ebbtide.engine.restore import Restorer, restore
 from ebbtide.state.runs import Ledger
 from ebbtide.targets.s3.bin import BucketBin, bucket_bin
-from ebbtide.targets.s3.bin_place import BIN_ROOT
 from ebbtide.targets.s3.context import BucketContext
-from ebbtide.targets.s3.model import Versioning
-from ebbtide.targets.s3.rulebook import BucketRules
+from ebbtide.targets.s3.model import BIN_ROOT, Versioning
+from ebbtide.targets.s3.stored_rules import BucketRules
 from ebbtide.targets.s3.versioned_bin import VERSIONS, Kept, VersionKeeper
 
 FOLDER = "000001-0123456789ab"

@@ -223,14 +223,14 @@ def test_delete_many_is_all_or_nothing(catalog):
 
 
 class _Ledger:
-    """Remembers one burial."""
+    """Remembers removed objects."""
 
     def __init__(self) -> None:
-        self.burials: dict[tuple[str, str], RemovedObject] = {}
+        self.removed: dict[tuple[str, str], RemovedObject] = {}
 
     def lookup(self, repository, address):
-        """Find a burial."""
-        return self.burials.get((repository, address))
+        """Find a removed object."""
+        return self.removed.get((repository, address))
 
 
 def test_a_deleted_object_says_which_run_took_it(open_catalog, clock, tmp_path):
@@ -241,7 +241,7 @@ def test_a_deleted_object_says_which_run_took_it(open_catalog, clock, tmp_path):
     entry = catalog.upload("lake", "main", "a", b"1")
     catalog.create_branch("lake", "b1", "main")
     catalog.store("lake").delete([DeleteRequest(entry.address)])
-    ledger.burials["lake", entry.address] = RemovedObject(entry.address, clock(), 7, ("r1",), restorable=True)
+    ledger.removed["lake", entry.address] = RemovedObject(entry.address, clock(), 7, ("r1",), restorable=True)
 
     for operation in (
         lambda: catalog.read("lake", "main", "a"),

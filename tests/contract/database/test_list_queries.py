@@ -17,7 +17,7 @@ from ebbtide.state.runs import Ledger, RunState
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.oci.records.model import LogKind
 from ebbtide.targets.oci.records.records import ImageRecords
-from ebbtide.targets.s3.rulebook import BucketRules
+from ebbtide.targets.s3.stored_rules import BucketRules
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 UID = "uid"

@@ -17,10 +17,11 @@ from ebbtide.core.errors import EnvironmentProblem
 from ebbtide.state import migration
 from ebbtide.state.database import Database
 from ebbtide.state.migration import Schema
+from ebbtide.state.runs import Ledger
 from ebbtide.state.schema import SCHEMA as LEDGER
 from ebbtide.targets.lake.catalog.schema import SCHEMA as CATALOG
 from ebbtide.targets.oci.records.tables import SCHEMA as RECORDS
-from ebbtide.targets.s3.rulebook import SCHEMA as RULES
+from ebbtide.targets.s3.stored_rules import SCHEMA as RULES
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "schemas"
 OWNERS = {"ledger": LEDGER, "catalog": CATALOG, "records": RECORDS, "rules": RULES}
@@ -241,7 +242,7 @@ def test_the_databases_of_version_0_1_are_upgraded(capsys):
         name in told for name in ("the ledger was", "the table of image records was", "the catalog was")
     )
     for url, counts in before.items():
-        renamed = {"catalog_branches": "catalog_branch_heads"}
+        renamed = {"catalog_branches": "catalog_branch_heads", "waves": "batch_attempts"}
         assert counts.items() <= {**after[url], **_old_names(after[url], renamed)}.items()
 
 
@@ -259,3 +260,48 @@ def _counts(url: str) -> dict[str, int]:
         }
     engine.dispose()
     return found
+
+
+@pytest.mark.parametrize("name", [name for name in EARLIER if name.startswith("ledger-")])
+def test_attempts_at_batches_survive_the_upgrade(name, database_url):
+    """The attempts of every earlier ledger have the batch, number and state that they had as waves."""
+    make_earlier(database_url, name)
+    engine = create_engine(database_url)
+    with engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO runs (target, target_uid, collector, state, now, made_at, policy, due_objects,"
+                " due_bytes, error) VALUES ('lake:r', 'uid', 'lifecycle', 'failed', 1, 1, '', 3, 3, '')"
+            )
+        )
+        add = text("INSERT INTO waves (run_id, wave, attempt, state) VALUES (1, :wave, :attempt, :state)")
+        for wave, attempt, state in (
+            (0, 1, "started"),
+            (0, 2, "finished"),
+            (1, 1, "counted"),
+            (2, 1, "folded"),
+        ):
+            connection.execute(add, {"wave": wave, "attempt": attempt, "state": state})
+    engine.dispose()
+    ledger = Ledger(database_url)
+    found = ledger.batch_attempts(1)
+    unfolded = [(one.batch, one.is_counted) for one in ledger.finished_attempts("uid", folded=False)]
+    interrupted = [run.run_id for run in ledger.interrupted_runs("uid")]
+    folded = ledger.count_attempts("uid", folded=True)
+    ledger.close()
+
+    assert {0: [(1, False), (2, True)], 1: [(1, True)], 2: [(1, True)]} == found
+    assert [(0, False), (1, True)] == unfolded
+    assert ([1], 1) == (interrupted, folded)
+
+
+def test_programs_that_know_the_table_of_waves_refuse_the_upgraded_ledger(database_url):
+    """Programs from before Alembic compare numbers, so the upgrade that removes a table raises the number."""
+    make_earlier(database_url, "ledger-9b5ac1c")
+    engine = create_engine(database_url)
+    with engine.connect() as connection:
+        before = connection.execute(select(func.max(LEDGER.about.c.version))).scalar_one()
+    engine.dispose()
+    Database(database_url, LEDGER).close()
+
+    assert before < revision_of(database_url, LEDGER)[1]

@@ -11,7 +11,7 @@ from ebbtide.state.schema import metadata as ledger_metadata
 from ebbtide.state.schema import runs
 from ebbtide.targets.oci.model import WHOLE
 from ebbtide.targets.oci.policies.policy import Policy
-from ebbtide.targets.oci.records.marks import pinning
+from ebbtide.targets.oci.records.mark_operations import pinning
 from ebbtide.targets.oci.records.model import Role, Target
 from ebbtide.targets.oci.records.records import ImageRecords
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import create_engine, text
 from tests.contract.records.test_marks import TAG
 
 from ebbtide.core.errors import Forbidden, MetadataError, Refused
@@ -16,7 +17,7 @@ from ebbtide.targets.oci.client.address import canonical_name, name_uid, spelled
 from ebbtide.targets.oci.model import Quarantine, QuarantineState
 from ebbtide.targets.oci.policies.policy import Assigned, Period, Policy
 from ebbtide.targets.oci.records.identity import stricter
-from ebbtide.targets.oci.records.marks import assigning, pinning
+from ebbtide.targets.oci.records.mark_operations import assigning, pinning
 from ebbtide.targets.oci.records.model import Action, Event, Mark, Role, Snapshot, Target
 
 NOW = parse_instant("2018-01-01")
@@ -93,6 +94,26 @@ def test_merged_runs_are_folded_again(url, records):
 
     assert TWO == uid
     assert [run_id] == found
+
+
+def test_runs_of_an_earlier_ledger_are_folded_again(url, records):
+    """Records are merged as well while the ledger beside them has not been upgraded yet."""
+    ledger = Ledger(url)
+    run_id = ledger.begin("oci://x", ONE, "registry", "", NOW)
+    ledger.close()
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text("DROP TABLE batch_attempts"))
+        connection.execute(text("CREATE TABLE waves (run_id INTEGER, wave INTEGER, state VARCHAR(16))"))
+        connection.execute(text("INSERT INTO waves VALUES (:run_id, 0, 'folded')"), {"run_id": run_id})
+    records.change_mark(ONE, TAG, pinning(), "teja", "pin")
+    records.record_snapshot(TWO, Snapshot("new", NOW, 2, 2, 7))
+    records.uid_of(NAME)
+    with engine.connect() as connection:
+        found = connection.execute(text("SELECT state FROM waves")).scalars().all()
+    engine.dispose()
+
+    assert ["counted"] == found
 
 
 @pytest.mark.parametrize("what", ["roles", "policies"])

@@ -10,7 +10,7 @@ from tests.contract.records.test_marks import DIGEST, TAG, UID
 
 from ebbtide.core.errors import BadInput
 from ebbtide.core.instant import parse_instant
-from ebbtide.targets.oci.records.marks import assigning, pinning, unpinning
+from ebbtide.targets.oci.records.mark_operations import assigning, pinning, unpinning
 from ebbtide.targets.oci.records.model import Action, Event, LogKind, Role, Snapshot
 from ebbtide.targets.oci.records.records import ImageRecords
 

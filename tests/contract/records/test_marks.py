@@ -12,7 +12,7 @@ from ebbtide.core.errors import BadInput, EnvironmentProblem, NotFound, Refused
 from ebbtide.core.instant import NEVER, parse_instant
 from ebbtide.targets.oci.model import Quarantine, QuarantineState
 from ebbtide.targets.oci.policies.policy import RELEASED, Assigned, Period, Policy, Unit
-from ebbtide.targets.oci.records.marks import (
+from ebbtide.targets.oci.records.mark_operations import (
     assigning,
     deleting_by,
     pinning,

@@ -13,7 +13,7 @@ from tests.contract.records.test_marks import TAG, UID, rows
 from ebbtide.core.errors import BadInput, Forbidden, NotFound, Refused
 from ebbtide.core.instant import parse_instant
 from ebbtide.targets.oci.policies.policy import Assigned, Period, Policies, Policy
-from ebbtide.targets.oci.records.marks import assigning, pinning, renewing, unpinning
+from ebbtide.targets.oci.records.mark_operations import assigning, pinning, renewing, unpinning
 from ebbtide.targets.oci.records.model import EVERYWHERE, LogKind, Mark, Role, Target
 from ebbtide.targets.oci.records.records import ImageRecords
 from ebbtide.targets.oci.records.tables import registries

@@ -22,7 +22,7 @@ class Forgetful:
         self._inner, self._method, self._reference, self.left = inner, method, reference, times
 
     def __getattr__(self, name: str) -> Any:
-        """Give what the other has; the one request is refused first."""
+        """Pass calls on to the wrapped registry; refuse the first such request."""
         found = getattr(self._inner, name)
         return self._refusing(found) if name == self._method else found
 

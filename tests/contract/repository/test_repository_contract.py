@@ -19,7 +19,7 @@ from ebbtide.storage.store import open_store
 from ebbtide.targets.repository.collector import RepositoryCollector, fence_holder
 from ebbtide.targets.repository.model import COMMITTED, STAGED, Commit, RangeInfo
 from ebbtide.targets.repository.ranges import range_infos
-from ebbtide.targets.repository.rulebook import Rulebook
+from ebbtide.targets.repository.rules import RepositoryRules
 
 IMPLEMENTATIONS = {"embedded catalog": CatalogImplementation}
 
@@ -265,7 +265,7 @@ def test_a_plan_warns_if_there_is_no_fence():
         RepositoryCollector(
             SimpleNamespace(),
             SimpleNamespace(has_fence=has_fence, finish_interrupted_restore=lambda _context: None),
-            Rulebook(),
+            RepositoryRules(),
         ).before_plan()
         for has_fence in (True, False)
     ]

@@ -14,7 +14,7 @@ from tests.services.flaky_proxy import FlakyProxy, Response, access_denied, drop
 from tests.services.seaweed import S3Server, fresh_bucket
 
 from ebbtide.core.errors import AddressError, GarbledName, NotFound, StoreError
-from ebbtide.storage.s3_bucket import DefaultRetention, LockState, VersionedBucket, open_bucket
+from ebbtide.storage.s3_bucket import LockState, VersionedBucket, open_bucket
 from ebbtide.storage.store import StoreSpec
 
 ODD = ["a b", "a+b", "a%2Fb", "a&<b>", 'a"b', "é/日本", "😀", "tab\tx", "~#?", "folder/"]
@@ -269,7 +269,7 @@ def test_locks_are_those_of_the_version(locking):
     ]
     bucket = locking.bucket()
 
-    assert (True, None) == (bucket.object_lock_enabled(), bucket.default_retention())
+    assert bucket.object_lock_enabled()
     assert [LockState(retain_until=FAR), LockState(legal_hold=True), LockState()] == [
         bucket.lock("k", version) for version in ids
     ]
@@ -280,7 +280,6 @@ def test_locks_are_those_of_the_version(locking):
     )
     later = bucket.lock("k", locking.put("k"))
 
-    assert DefaultRetention("GOVERNANCE", days=3) == bucket.default_retention()
     assert later is not None
     assert later.retain_until is not None
 
@@ -304,10 +303,9 @@ def test_a_bucket_without_settings_says_so(place):
     """No lifecycle, no lock and no replication are answers, not errors."""
     bucket = place.bucket()
 
-    assert (None, False, None, False) == (
+    assert (None, False, False) == (
         bucket.lifecycle(),
         bucket.object_lock_enabled(),
-        bucket.default_retention(),
         bucket.replicated(),
     )
 

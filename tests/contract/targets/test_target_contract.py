@@ -3,6 +3,12 @@ What every kind of target promises, whatever it collects: toy, lake, bucket and 
 
 Each case is written once, and each kind of target has a world in `worlds`. What only one kind can do has
 tests of its own.
+
+What is killed: a child process, by SIGKILL, that does the driver's part of a plan, an apply or a restore,
+with connections, locks and open files of its own, at a durable step. Within a batch, a Spark worker kills the
+driver and itself when it has done one item. What is not killed: Spark's JVM, which all children borrow from
+the tests (`tests/integration/test_crashes.py` kills an apply with a Spark of its own). No machine loses
+power, so what the operating system has not yet written to disk is not lost.
 """
 
 from __future__ import annotations
@@ -12,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.contract.targets.operations import ITEM, WORK, kind_of_step, restore_run
 from tests.contract.targets.worlds import (
     BucketWorld,
     FilesWorld,
@@ -20,15 +27,15 @@ from tests.contract.targets.worlds import (
     RegistryWorld,
     VersionsWorld,
 )
+from tests.services.executioner import Executioner
 from tests.services.registry import registry_server
 from tests.services.seaweed import fresh_bucket
 from tests.toy_target.installation import installed
 
 from ebbtide.core.decision import Decision, Outcome
-from ebbtide.core.errors import Busy, MetadataError, StalePlan
+from ebbtide.core.errors import BreakerTripped, Busy, MetadataError, StalePlan
 from ebbtide.core.instant import format_instant
-from ebbtide.engine.restore import restore
-from ebbtide.engine.run_folder import run_folder
+from ebbtide.engine.run_folder import no_step, run_folder
 from ebbtide.engine.run_tables import outcome_tallies
 from ebbtide.engine.tables.row_counts import RECORD, adopt_counts
 from ebbtide.state.runs import RunState
@@ -40,12 +47,13 @@ KINDS = ("files", "lake", "bucket", "versions", "layout", "registry")
 BUCKETS = {"bucket": BucketWorld, "versions": VersionsWorld}
 BINS = [kind for kind in KINDS if kind != "versions"]
 """A restored version is a new version, so the bin of a versioned bucket has tests of its own."""
-MANY = 30
+MANY = 40
 """More steps than any run has."""
-
-
-class Killed(BaseException):
-    """The process is no more."""
+EACH = pytest.mark.parametrize(
+    "each_step",
+    [pytest.param(False, id="kinds"), pytest.param(True, id="steps", marks=pytest.mark.long)],
+)
+"""Killed at one step of each kind, as batches and pages are all alike; or, in `make soak`, at every step."""
 
 
 class Worlds:
@@ -90,6 +98,13 @@ def worlds(request, tmp_path_factory):
 def kind(request):
     """Name a kind of target."""
     return request.param
+
+
+@pytest.fixture(scope="module")
+def executioner(worlds, spark, s3_server, tmp_path_factory):
+    """Have work done in processes that are killed; they know the toy target, and the keys of the server."""
+    with Executioner(spark, tmp_path_factory.mktemp("deaths") / "log") as executioner:
+        yield executioner
 
 
 def names(world, rows, decision):
@@ -175,20 +190,22 @@ def test_an_altered_or_stale_plan_is_refused(worlds, kind):
 
 
 def test_apply_does_what_was_planned_and_only_once(worlds, kind):
-    """What was due is gone and nothing else; each item has an outcome; to apply again does nothing."""
+    """What was due is gone and nothing else; each item has an outcome; nothing is done or planned twice."""
     world = worlds.make(kind)
     before, manifest = world.contents(), world.plan()
     applied = world.apply(manifest)
-    after = world.contents()
+    after, attempts = world.contents(), world.place.ledger.batch_attempts(manifest.run_id)
+    world.days_later(1)
     again = world.apply(manifest)
-    empty = world.plan()
+    rows = world.rows(world.plan())
 
     assert without(before, world.due) == after
     assert after == world.contents()
     check_outcomes(world, manifest, applied)
-    assert again.already_applied
+    assert (False, True) == (applied.already_applied, again.already_applied)
     assert applied.outcomes == again.outcomes
-    assert 0 == empty.summary.due.objects
+    assert attempts == world.place.ledger.batch_attempts(manifest.run_id)
+    assert (set(), world.held) == (names(world, rows, Decision.DUE), names(world, rows, Decision.HELD))
 
 
 def test_what_came_to_be_needed_since_the_plan_stays(worlds, kind):
@@ -226,8 +243,8 @@ def test_what_is_set_aside_comes_back_and_is_not_taken_again_at_once(worlds, kin
     """A restore brings all of a run back as it was; the bin is empty then, and nothing is due."""
     world = worlds.make(kind)
     manifest, before = set_aside(world)
-    number, own_bin = stored_in_bin(world), bin_of(world.target)
-    done = restore(own_bin, own_bin.choice_of(manifest, ()))
+    number = stored_in_bin(world)
+    done = restore_run(world.target, manifest, no_step)
 
     assert (number, 0, ()) == (done.back.objects, done.left, done.troubles)
     assert before == world.contents()
@@ -237,13 +254,15 @@ def test_what_is_set_aside_comes_back_and_is_not_taken_again_at_once(worlds, kin
 
 @pytest.mark.parametrize("kind", BINS)
 def test_what_has_been_in_the_bin_for_its_days_goes_for_good(worlds, kind):
-    """A plan of the bin finds nothing before the end of the days, then everything; the target stays."""
+    """A bin's plan finds nothing before the days end, then everything; it has a breaker; the target stays."""
     world = worlds.make(kind)
     set_aside(world)
     number, after = stored_in_bin(world), world.contents()
     early = world.plan_bin()
     world.days_later(40)
     manifest = world.plan_bin()
+    with pytest.raises(BreakerTripped):
+        world.apply(manifest, override_breaker=False)
     world.apply(manifest)
 
     assert (0, number) == (early.summary.due.objects, early.summary.held.objects)
@@ -251,15 +270,19 @@ def test_what_has_been_in_the_bin_for_its_days_goes_for_good(worlds, kind):
     assert (0, after) == (stored_in_bin(world), world.contents())
 
 
+@EACH
 @pytest.mark.parametrize("kind", BINS)
-def test_a_restore_that_is_killed_at_each_step_is_finished(worlds, kind):
-    """A restore that is killed at each of its steps brings everything back, as if nothing had happened."""
+def test_a_restore_that_is_killed_is_finished(worlds, executioner, kind, each_step):
+    """A restore whose process is killed at its steps brings everything back, as if nothing had happened."""
     world = worlds.make(kind)
     manifest, before = set_aside(world)
-    choice = bin_of(world.target).choice_of(manifest, ())
-    _, done = killed_at_each_step(lambda kill: restore(bin_of(world.target), choice, kill))
+    order = world.order("restore", run_id=manifest.run_id, each_step=each_step)
+    steps = []
+    for step in deaths(executioner, order):
+        steps.append(step)
+        assert without(before, world.due).items() <= world.contents().items() <= before.items(), step
 
-    assert (0, ()) == (done.left, done.troubles)
+    assert ITEM in steps
     assert before == world.contents()
     assert 0 == stored_in_bin(world)
 
@@ -293,47 +316,41 @@ def check_outcomes(world, manifest, applied):
     assert RunState.SUCCEEDED == world.place.ledger.run(manifest.run_id).state
 
 
-def killed_at_each_step(do):
+def deaths(executioner, order):
     """
-    Do something again and again; each time it is killed at its first step that it was not killed at before.
+    Have an order carried out again and again; each process dies at the first step that none died at before.
 
-    Gives the steps, and what it returns when it gets to its end.
+    Gives the steps, each when a process has died at it; the last process gets to the end.
     """
-    steps = []
-
-    def kill(step):
-        if step not in steps:
-            steps.append(step)
-            raise Killed
-
+    survived = []
     for _ in range(MANY):
-        try:
-            return steps, do(kill)
-        except Killed:
-            pass
-    raise AssertionError(f"it does not end: {steps}")
+        ended = executioner.run(WORK, **order, survived=survived)
+        if not ended.killed:
+            assert 0 == ended.code, executioner.last_words()
+            return
+        step = ended.moments[-1] if order["each_step"] else kind_of_step(ended.moments[-1])
+        survived.append(step if step not in survived else ITEM)
+        yield survived[-1]
+    raise AssertionError(f"it does not end: {survived}")
 
 
-def test_whoever_is_killed_at_any_step_goes_on(worlds, kind):
-    """A plan and an apply that are killed at each of their steps end as if nothing had happened."""
+@EACH
+def test_a_plan_and_an_apply_that_are_killed_go_on(worlds, executioner, kind, each_step):
+    """A plan and an apply whose processes are killed at their steps end as if nothing had happened."""
     world = worlds.make(kind)
-    before = world.contents()
-    planned, manifest = killed_at_each_step(lambda kill: world.plan(batch_size=2, on_step=kill))
-    rows = world.rows(manifest)
+    before, planned, done = world.contents(), set(), set()
+    for step in deaths(executioner, world.order("plan", batch_size=2, each_step=each_step)):
+        planned.add(kind_of_step(step))
+        assert before == world.contents(), step
+    manifest = world.last_manifest()
 
-    assert before == world.contents()
-    assert {"run begun", "plan written", "plan durable", "plan recorded"} <= set(planned)
-    assert world.due == names(world, rows, Decision.DUE)
+    assert {"run begun", "plan written", "plan durable", "plan recorded"} <= planned
+    assert world.due == names(world, world.rows(manifest), Decision.DUE)
 
-    done, applied = killed_at_each_step(lambda kill: world.apply(manifest, on_step=kill))
+    for step in deaths(executioner, world.order("apply", run_id=manifest.run_id, each_step=each_step)):
+        done.add(kind_of_step(step))
+        assert without(before, world.due).items() <= world.contents().items() <= before.items(), step
 
-    assert {
-        "applying",
-        "batch 0 started",
-        "batch 0 deleted",
-        "batch 0 finished",
-        "batch 1 finished",
-        "finished",
-    } <= set(done)
+    assert {"applying", "batch N started", ITEM, "batch N deleted", "batch N finished", "finished"} <= done
     assert without(before, world.due) == world.contents()
-    check_outcomes(world, manifest, applied)
+    check_outcomes(world, manifest, world.apply(manifest))

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from tests.contract.targets.operations import SETTINGS, Workplace, apply_plan, make_plan
 from tests.services.bin_kit import tags_of
 from tests.services.image_kit import push_image
 from tests.services.lake import FIRST_DAY, RAW_30_DAYS, SettableClock
@@ -22,12 +23,11 @@ from tests.services.registry import RegistryServer
 from tests.services.seaweed import S3Server
 from tests.services.versions import next_second, put_all
 
-from ebbtide.cli.state import State
 from ebbtide.core.display import Explanation
 from ebbtide.core.errors import NotFound
 from ebbtide.core.instant import format_instant, system_clock
 from ebbtide.core.manifest import Manifest
-from ebbtide.engine.apply import Applied, ApplyOptions, apply
+from ebbtide.engine.apply import Applied
 from ebbtide.engine.bin_expiry import ExpiredItems
 from ebbtide.engine.plan import PlanOptions, plan
 from ebbtide.engine.run_folder import OnStep, no_step, run_folder
@@ -40,29 +40,14 @@ from ebbtide.targets.oci.client.image_layout import ImageLayout
 from ebbtide.targets.oci.client.registry import Registry, RegistrySpec
 from ebbtide.targets.oci.kind import registry_context
 from ebbtide.targets.oci.policies.document import parse_policies
-from ebbtide.targets.s3.bin_place import BIN_ROOT
 from ebbtide.targets.s3.demo import list_versions
 from ebbtide.targets.s3.kind import bucket_rules
+from ebbtide.targets.s3.model import BIN_ROOT
 from ebbtide.targets.s3.rules.document import read_configuration
 from ebbtide.targets.target import Options, Target, bin_of
 
 Said = tuple[str, str]
 """What is said of an item: the decision, and when its time is over."""
-
-
-class Workplace(State):
-    """The place that a command works in, with a clock that tests set."""
-
-    def __init__(self, folder: Path, clock: SettableClock, settings: str = "") -> None:
-        file = folder / "ebbtide.toml"
-        file.write_text(f'root = "{folder}/state"\n{settings}', encoding="utf-8")
-        super().__init__(file)
-        self._clock = clock
-
-    @property
-    def clock(self) -> SettableClock:
-        """The clock that stands still until a test moves it."""
-        return self._clock
 
 
 class World(ABC):
@@ -78,7 +63,8 @@ class World(ABC):
     def __init__(self, spark: Any, folder: Path, settings: str = "", start: datetime = FIRST_DAY) -> None:
         folder.mkdir()
         self.spark, self.folder, self.clock = spark, folder, SettableClock(start)
-        self.place = Workplace(folder, self.clock, settings)
+        (folder / SETTINGS).write_text(f'root = "{folder}/state"\n{settings}', encoding="utf-8")
+        self.place = Workplace(folder, self.clock)
 
     @abstractmethod
     def contents(self) -> Mapping[str, str]:
@@ -120,9 +106,12 @@ class World(ABC):
 
     def plan(self, *, batch_size: int = 50_000, on_step: OnStep = no_step) -> Manifest:
         """Make a plan at the clock's time."""
-        target, now = self.target, self.clock()
-        collector, options = target.collector(self.options, now), PlanOptions(batch_size)
-        return plan(self.spark, target.context, collector, now=now, options=options, on_step=on_step)
+        return make_plan(self.spark, self.target, self.options, self.clock(), batch_size, on_step)
+
+    def order(self, what: str, **details: Any) -> dict[str, Any]:
+        """Order another process to do something with the target."""
+        place = {"folder": str(self.folder), "url": self.url, "now": self.clock().isoformat()}
+        return {"what": what, "options": self.options, **place, **details}
 
     def plan_bin(self) -> Manifest:
         """Make a plan of the recycle bin at the clock's time."""
@@ -130,11 +119,15 @@ class World(ABC):
         expired = ExpiredItems(bin_of(target))
         return plan(self.spark, target.context, expired, now=now, options=PlanOptions())
 
-    def apply(self, manifest: Manifest, *, on_step: OnStep = no_step) -> Applied:
-        """Apply a plan, however large it is."""
-        target, options = self.target, ApplyOptions(override_breaker=True)
-        collector = target.collector_of(manifest)
-        return apply(self.spark, target.context, collector, manifest, options=options, on_step=on_step)
+    def apply(
+        self, manifest: Manifest, *, override_breaker: bool = True, on_step: OnStep = no_step
+    ) -> Applied:
+        """Apply a plan, however large it is unless the breaker shall look."""
+        return apply_plan(self.spark, self.target, manifest, on_step, override_breaker=override_breaker)
+
+    def last_manifest(self) -> Manifest:
+        """Return the manifest of the newest run."""
+        return run_folder(self.place.root, self.place.ledger.runs()[-1].run_id).read_manifest()
 
     def rows(self, manifest: Manifest) -> list[Row]:
         """Return what a plan says of each item."""
@@ -406,8 +399,8 @@ class LayoutWorld(World):
                 {"repository": "app", "tag": "v", "policy": "Long"},
             ],
         }
-        shop = registry_context(self.place, self.url)
-        shop.records.save_policies(shop.uid, parse_policies(json.dumps(document), "json"), "tests")
+        context = registry_context(self.place, self.url)
+        context.records.save_policies(context.uid, parse_policies(json.dumps(document), "json"), "tests")
 
     def contents(self) -> Mapping[str, str]:
         """Resolve the tags and the manifests that were pushed."""
@@ -431,14 +424,9 @@ class LayoutWorld(World):
         return self._names("a")
 
     def need_meanwhile(self) -> frozenset[str]:
-        """
-        Push another image with a planned tag, which the actor reads again; the image that had it goes.
-
-        A new tag on a planned image is seen by the scan before each batch. After that scan nothing sees it,
-        because a registry cannot be fenced: such an image has to be restored from the bin.
-        """
-        self.need()
-        return frozenset({"app:a"})
+        """Put a new tag on a planned image, which no scan sees any more; only the actor can."""
+        self.client.put_manifest("app", "keep", self.client.manifest("app", self.digests["a"]))
+        return self._names("a")
 
     def name(self, row: Row) -> str:
         """Return the tag or digest that the row shows."""

@@ -12,8 +12,8 @@ from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3 import context as sources
 from ebbtide.targets.s3.context import Source, planned_rules, read_effective_rules
 from ebbtide.targets.s3.model import Versioning
-from ebbtide.targets.s3.rulebook import BucketRules
 from ebbtide.targets.s3.rules.document import read_configuration
+from ebbtide.targets.s3.stored_rules import BucketRules
 
 SPEC = StoreSpec("s3://b")
 RULES = {"Rules": [{"ID": "r", "Status": "Enabled", "Filter": {}, "Expiration": {"Days": 1}}]}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from ebbtide.targets.s3.bin_place import BIN_ROOT
 from ebbtide.targets.s3.context import EffectiveRules, Source
 from ebbtide.targets.s3.explanation import KEPT, explain_items
-from ebbtide.targets.s3.model import Upload, Version, Versioning
+from ebbtide.targets.s3.model import BIN_ROOT, Upload, Version, Versioning
 from ebbtide.targets.s3.rules.configuration import (
     Configuration,
     Expiration,

@@ -8,8 +8,7 @@ from ebbtide.core.decision import Outcome
 from ebbtide.targets.s3.actions.deleter import _refuse
 from ebbtide.targets.s3.actions.requests import PlannedItem
 from ebbtide.targets.s3.bin import _reaches_bin, _refused
-from ebbtide.targets.s3.bin_place import BIN_ROOT
-from ebbtide.targets.s3.model import Action
+from ebbtide.targets.s3.model import BIN_ROOT, Action
 
 ENDS = {"Status": "Enabled", "Expiration": {"Days": 1}}
 

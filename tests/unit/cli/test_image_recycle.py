@@ -17,6 +17,7 @@ from ebbtide.cli.image_recycle import app
 from ebbtide.cli.main import run
 from ebbtide.cli.state import State
 from ebbtide.core.errors import EbbtideError
+from ebbtide.state.runs import RunState
 from ebbtide.targets.oci.bin.contents import entries
 from ebbtide.targets.oci.bin.moves import set_aside
 from ebbtide.targets.oci.client.address import registry_uid
@@ -26,8 +27,10 @@ from ebbtide.targets.oci.client.registry import RegistrySpec, open_registry
 from ebbtide.targets.oci.kind import image_records
 from ebbtide.targets.oci.policies.policy import Assigned
 from ebbtide.targets.oci.purge.last_scan import RESTORED
-from ebbtide.targets.oci.records.marks import pinning
-from ebbtide.targets.oci.records.model import Mark, Target
+from ebbtide.targets.oci.records.mark_operations import pinning
+from ebbtide.targets.oci.records.model import Mark, Role, Target
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 DIGEST = "sha256:" + "0" * 64
 
@@ -207,9 +210,12 @@ def test_requirement_7_0_older_than(layout: ImageLayout, capsys):
         pushed = push_image(layout, "app", [f"d{age}"], name=str(age))
         recycle(layout, entry_of("app", pushed, [f"d{age}"], NOON + (2 - age) * DAY))
     code, _ = ebb("empty", layout.spec.url, "--older-than", "2", "--yes", "--json")
-    gone = json.loads(capsys.readouterr().out)["deleted"]
+    said = json.loads(capsys.readouterr().out)
+    gone = said["deleted"]
 
-    assert 0 == code
+    assert (0, []) == (code, said["failed"])
+    assert 2 == said["outcomes"]["deleted"]["objects"]
+    assert RunState.SUCCEEDED == State().ledger.run(said["run_id"]).state
     assert {"d2", "d3"} == {row["tags"][0]["name"] for row in gone}
     assert [("d1",)] == [entry.tag_names for entry in entries(layout)]
 
@@ -235,6 +241,19 @@ def test_nothing_beyond_what_was_listed(layout: ImageLayout, capsys, monkeypatch
     assert (4, True) == (code, "set aside again" in said)
     assert {("v1",), ("v2",)} == {left.tag_names for left in entries(layout)}
     assert gone.digest not in {left.digest for left in entries(layout)}
+
+
+def test_who_has_no_role_does_not_apply_the_emptying_that_another_user_planned(layout, monkeypatch):
+    """A plan that empties the bin by hand needs the role when it is applied, too; the expiry does not."""
+    entry = recycle(layout, entry_of("app", push_image(layout, "app", ["v1"]), ["v1"]))
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    unconfirmed = ebb("empty", layout.spec.url)
+    image_records(State()).grant(registry_uid(str(layout.spec.url)), "ines", Role.IMAGE_WRITER, "ines")
+    monkeypatch.setenv("EBBTIDE_USER", "mallory")
+    refused = run(["apply", "1", "--yes", "--override-breaker"])
+
+    assert (2, 2) == (unconfirmed[0], refused)
+    assert [entry] == list(entries(layout))
 
 
 def test_an_empty_bin(layout: ImageLayout, capsys):

@@ -56,6 +56,42 @@ def test_nothing_goes_before_its_grace_period(dropped, capsys):
     assert (0, {"deleted": 2}, 2) == (late_code, late[0]["outcomes"], objects(dropped))
 
 
+def test_the_log_has_a_line_for_each_batch(dropped, capsys, tmp_path, monkeypatch):
+    """Lines name the reaper and the repository with their counts, and no object; an idle pass has none."""
+    file = tmp_path / "ebb.log"
+    for name, value in {"LEVEL": "info", "FORMAT": "json", "FILE": str(file)}.items():
+        monkeypatch.setenv(f"EBBTIDE_LOG__{name}", value)
+    passes = [run(["lake", "reap", "sales", "--grace", "0", "--batch", "1"]) for _ in range(2)]
+    text = file.read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+
+    assert [0, 0] == passes
+    assert ["batch ends", "batch ends", "reap ends"] == [line["event"] for line in lines]
+    assert {"lake:sales"} == {line["target"] for line in lines}
+    assert 1 == len({line["reaper"] for line in lines})
+    assert [1, 2] == [line["batch"] for line in lines[:2]]
+    assert [{"deleted": 1}, {"deleted": 1}, {"deleted": 2}] == [line["outcomes"] for line in lines]
+    assert "repos/" not in text
+
+
+def test_the_log_says_that_a_reap_stopped(dropped, capsys, tmp_path, monkeypatch):
+    """A reap that an error ends leaves a line with the kind of error and what was done before."""
+    file = tmp_path / "ebb.log"
+    for name, value in {"LEVEL": "info", "FORMAT": "json", "FILE": str(file)}.items():
+        monkeypatch.setenv(f"EBBTIDE_LOG__{name}", value)
+
+    def fail(*_arguments):
+        raise StoreError("the store is away: repos/secret")
+
+    monkeypatch.setattr(Catalog, "reclaim_store", fail)
+    code = run(["lake", "reap", "sales", "--grace", "0"])
+    (line,) = map(json.loads, file.read_text().splitlines())
+
+    assert 1 == code
+    assert ("reap stops", "StoreError", {}) == (line["event"], line["error"], line["outcomes"])
+    assert "repos/" not in file.read_text()
+
+
 def test_a_dry_run_deletes_nothing(dropped, capsys):
     """It says what the next batch would be."""
     code, found = answer(capsys, "lake", "reap", "sales", "--grace", "0", "--dry-run")

@@ -14,7 +14,7 @@ from ebbtide.targets.lake.bin import BIN_ROOT
 from ebbtide.targets.lake.catalog.catalog import Catalog
 
 
-def no_spark(_state, _master=None):
+def no_spark(*_):
     """Fail whoever starts Spark."""
     raise AssertionError("this command must not start Spark")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from tests.services.planned_rows import planned_row
 
 from ebbtide.core.decision import Outcome
 from ebbtide.engine.actor import Attempt, DeleteOptions, store_deleter
@@ -12,23 +13,17 @@ from ebbtide.storage.store import DeleteResult, StoreSpec, open_store
 NEEDED = "referenced since the plan was made: keep/x on branch main"
 
 
-def outcome_of(folder, *, kept_because=None, resumed=False, there=True, address="data/1", **more):
+def outcome_of(
+    folder, *, kept_because=None, resumed=False, there=True, address="data/1", not_below="_lakefs/", **more
+):
     """Delete one row and give its outcome."""
     spec = StoreSpec(folder.as_uri())
     if there:
         open_store(spec).write(address, b"1")
-    columns = {
-        "hash": pa.array([1], pa.int64()),
-        "address": pa.array([address]),
-        "rules": pa.array([["r1"]]),
-        "size": pa.array([1], pa.int64()),
-        "version": pa.array([None], pa.string()),
-        "action": pa.array(["delete"]),
-        "batch": pa.array([0], pa.int32()),
-        "kept_because": pa.array([kept_because], pa.string()),
-    }
-    batch = pa.RecordBatch.from_pydict(columns)
-    (done,) = store_deleter(spec, Attempt(DeleteOptions(), 1, 0, resumed), **more)([batch])
+    batch = planned_row(address, kept_because)
+    (done,) = store_deleter(spec, Attempt(DeleteOptions(), 1, 0, resumed), not_below=not_below, **more)(
+        [batch]
+    )
     return done.column("outcome")[0].as_py()
 
 
@@ -50,10 +45,10 @@ def test_what_becomes_of_a_row(tmp_path, kept_because, resumed, there, outcome):
     assert outcome == found
 
 
-@pytest.mark.parametrize(("more", "outcome"), [({}, "denied"), ({"metadata": True}, "deleted")])
-def test_metadata_is_deleted_only_if_it_is_said(tmp_path, more, outcome):
-    """What lies under _lakefs/ is denied, unless the target says that nobody reads it any more."""
-    found = outcome_of(tmp_path, address="_lakefs/committed/1", **more)
+@pytest.mark.parametrize(("not_below", "outcome"), [("_lakefs/", "denied"), ("", "deleted")])
+def test_metadata_is_deleted_only_if_the_target_says_so(tmp_path, not_below, outcome):
+    """An object below the folder that a target protects is denied."""
+    found = outcome_of(tmp_path, address="_lakefs/committed/1", not_below=not_below)
 
     assert outcome == found
 

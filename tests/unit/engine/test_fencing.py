@@ -8,7 +8,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from ebbtide.core.errors import StalePlan
-from ebbtide.engine.fencing import unfenced_afterwards
+from ebbtide.engine.apply import unfenced_afterwards
 
 
 class Target:
@@ -37,7 +37,7 @@ def spark_with(*running: int | Exception):
 
 
 def test_a_block_that_ends_well_opens_without_asking_spark():
-    """After the last wave nothing is deleting, so the target is opened."""
+    """After the last batch nothing is deleting, so the target is opened."""
     target = Target()
     with unfenced_afterwards(spark_with(Py4JNetworkError("gone")), target, None):
         pass

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from ebbtide.core.errors import MetadataError
-from ebbtide.engine.burials import read_buried
 from ebbtide.engine.run_folder import run_folder
+from ebbtide.engine.run_tables import earlier_outcomes
 from ebbtide.engine.tables.row_counts import counted_rows, record_counts
 from ebbtide.engine.verdicts import Layers
 
@@ -58,17 +58,17 @@ def test_a_layer_that_is_missing_stops_the_run(tmp_path, missing):
 
 @pytest.mark.parametrize("text", [None, "{"])
 def test_a_run_that_is_not_whole_says_so(tmp_path, text):
-    """Without its list of burials a run's decisions are not shown, and the error says what to do."""
+    """Without its list of earlier outcomes a run's decisions are not shown, and the error says what to do."""
     folder = run_folder(tmp_path, 1)
     folder.path.mkdir(parents=True)
     if text is not None:
         folder.buried_file.write_text(text)
 
     with pytest.raises(MetadataError, match="make a new plan"):
-        read_buried(folder)
+        earlier_outcomes(folder)
 
 
-def test_burials_are_found_again(tmp_path):
+def test_earlier_outcomes_are_found_again(tmp_path):
     """The outcomes that a run of an earlier version took for granted are those that it wrote down."""
     folder = run_folder(tmp_path, 2)
     folder.path.mkdir(parents=True)
@@ -76,4 +76,4 @@ def test_burials_are_found_again(tmp_path):
     names = [str(one.relative_to(folder.path.parent)) for one in outcomes]
     folder.buried_file.write_text(json.dumps(names))
 
-    assert outcomes == read_buried(folder)
+    assert outcomes == earlier_outcomes(folder)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
 import pytest
+from tests.services.planned_rows import planned_row
 
 from ebbtide.engine.actor import Attempt, DeleteOptions, store_deleter
 from ebbtide.engine.recycle import Recycler
@@ -11,21 +11,6 @@ from ebbtide.storage.store import Store, StoreSpec, open_store
 
 PLACE = "_lakefs/recycle/000001-0123456789ab/items/"
 NEEDED = "referenced since the plan was made: keep/x on branch main"
-
-
-def batch_of(address: str, kept_because: str | None = None) -> pa.RecordBatch:
-    """Make a planned row."""
-    columns = {
-        "hash": pa.array([1], pa.int64()),
-        "address": pa.array([address]),
-        "rules": pa.array([["r1"]]),
-        "size": pa.array([1], pa.int64()),
-        "version": pa.array([None], pa.string()),
-        "action": pa.array(["delete"]),
-        "batch": pa.array([0], pa.int32()),
-        "kept_because": pa.array([kept_because], pa.string()),
-    }
-    return pa.RecordBatch.from_pydict(columns)
 
 
 def keys_of(store: Store) -> list[str]:
@@ -53,8 +38,8 @@ def test_what_becomes_of_a_row(tmp_path, kept_because, resumed, stored, outcome,
     store = open_store(spec)
     for key in stored:
         store.write(key, b"1")
-    recycler = Recycler(spec, Attempt(DeleteOptions(), 1, 0, resumed), PLACE)
-    (done,) = recycler([batch_of("a", kept_because)])
+    recycler = Recycler(spec, Attempt(DeleteOptions(), 1, 0, resumed), PLACE, "_lakefs/")
+    (done,) = recycler([planned_row("a", kept_because)])
 
     assert (outcome, left) == (done.column("outcome")[0].as_py(), keys_of(store))
 
@@ -65,7 +50,9 @@ def test_what_the_bin_has_otherwise_is_not_overwritten(tmp_path):
     store = open_store(spec)
     store.write("a", b"1")
     store.write(PLACE + "a", b"2")
-    (done,) = Recycler(spec, Attempt(DeleteOptions(), 1, 0, resumed=False), PLACE)([batch_of("a")])
+    (done,) = Recycler(spec, Attempt(DeleteOptions(), 1, 0, resumed=False), PLACE, "_lakefs/")(
+        [planned_row("a")]
+    )
 
     assert "failed" == done.column("outcome")[0].as_py()
     assert [b"1", b"2"] == [store.read("a"), store.read(PLACE + "a")]
@@ -75,7 +62,9 @@ def test_what_the_bin_has_otherwise_is_not_overwritten(tmp_path):
 def test_metadata_and_the_bin_itself_are_never_set_aside(tmp_path, address):
     """A plan that names metadata, another bin's item or another place is denied."""
     spec = StoreSpec(tmp_path.as_uri())
-    (done,) = Recycler(spec, Attempt(DeleteOptions(), 1, 0, resumed=False), PLACE)([batch_of(address)])
+    (done,) = Recycler(spec, Attempt(DeleteOptions(), 1, 0, resumed=False), PLACE, "_lakefs/")(
+        [planned_row(address)]
+    )
 
     assert "denied" == done.column("outcome")[0].as_py()
 
@@ -95,9 +84,9 @@ def test_who_empties_the_bin_reaches_nothing_else(tmp_path, address, outcome):
     store = open_store(spec)
     store.write(address, b"1")
     deleter = store_deleter(
-        spec, Attempt(DeleteOptions(), 1, 0, resumed=False), only_below="_lakefs/recycle/"
+        spec, Attempt(DeleteOptions(), 1, 0, resumed=False), not_below="", only_below="_lakefs/recycle/"
     )
-    (done,) = deleter([batch_of(address)])
+    (done,) = deleter([planned_row(address)])
 
     assert outcome == done.column("outcome")[0].as_py()
     assert ([] if outcome == "deleted" else [address]) == keys_of(store)

@@ -12,9 +12,8 @@ from tests.services.outcomes import FIRST, Desk, Happened, Killed, make_desk
 from ebbtide.core.decision import EMPTY_BIN, Outcome
 from ebbtide.core.errors import MetadataError
 from ebbtide.engine import removed_items as removed_segments
-from ebbtide.engine.burials import Buried, RestoredItem, find_burial
 from ebbtide.engine.removed_items import FILE, ROWS_PER_GROUP, RemovedItems, removed_in
-from ebbtide.engine.removed_table import RemovedTable
+from ebbtide.engine.removed_table import RemovedItem, RemovedTable, RestoredItem, find_item
 from ebbtide.engine.run_folder import run_folder
 from ebbtide.engine.tables.digest import hash_addresses
 
@@ -67,7 +66,7 @@ def test_runs_that_were_never_folded_are_folded_at_once(desk):
     items = desk.table.folded(FIRST)
 
     assert (1, hashes("b", "c")) == (len(items.segments), gone(items))
-    assert Buried("c", FIRST, last, (f"rule of {last}",)) == find_burial(
+    assert RemovedItem("c", FIRST, last, (f"rule of {last}",)) == find_item(
         desk.root, desk.ledger, "lake:x", "c"
     )
 
@@ -86,11 +85,11 @@ def test_killed_at_any_step_the_table_is_whole_and_the_next_fold_ends_it(desk, s
 
     with pytest.raises(Killed):
         desk.table.folded(FIRST, die)
-    seen = [find_burial(desk.root, desk.ledger, "lake:x", one) for one in "abcd"]
+    seen = [find_item(desk.root, desk.ledger, "lake:x", one) for one in "abcd"]
     snapshot = desk.table.snapshot(desk.root / "snapshot")
     items = desk.table.folded(FIRST)
 
-    assert [RestoredItem, Buried, Buried, type(None)] == [type(one) for one in seen]
+    assert [RestoredItem, RemovedItem, RemovedItem, type(None)] == [type(one) for one in seen]
     assert hashes("b", "c") == gone(snapshot) == gone(items)
     assert {hashes("a")[0]: (FIRST + DAY, restore)} == items.holds()
     assert [] == desk.ledger.finished_attempts("uid", folded=False)
@@ -263,4 +262,4 @@ def test_a_damaged_segment_stops_a_lookup(desk, keep_size):
     file.write_bytes(b"x" * (size if keep_size else size // 2))
 
     with pytest.raises(MetadataError):
-        find_burial(desk.root, desk.ledger, "lake:x", "a")
+        find_item(desk.root, desk.ledger, "lake:x", "a")

@@ -14,10 +14,12 @@ from ebbtide.core.errors import MetadataError, NotFound, SafetyStop
 from ebbtide.engine import log
 from ebbtide.engine import restore as restoring
 from ebbtide.engine.bin import RestoreChoice
-from ebbtide.engine.burials import RestoredItem, find_burial, is_restore, outcome_folders
 from ebbtide.engine.collector import Context, Identity
 from ebbtide.engine.object_bin import ObjectBin, StoreBin
+from ebbtide.engine.removed_table import RestoredItem, find_item
 from ebbtide.engine.restore import Restorer, check_none_interrupted, restored_since
+from ebbtide.engine.run_folder import outcome_folders
+from ebbtide.engine.run_tables import is_restore
 from ebbtide.state.runs import Ledger, RunState
 from ebbtide.storage.store import Store, StoreSpec, open_store
 
@@ -87,7 +89,7 @@ def test_everything_comes_back_and_is_recorded(scene):
     assert RunState.SUCCEEDED == scene.ledger.run(done.run_id).state
     assert all(map(is_restore, outcome_folders(scene.root, scene.ledger, done.run_id)))
     held = RestoredItem(NOW, done.run_id, NOW + timedelta(days=LABEL.days))
-    assert held == find_burial(scene.root, scene.ledger, "lake:x", KEYS[0])
+    assert held == find_item(scene.root, scene.ledger, "lake:x", KEYS[0])
     assert held.until == done.held_until
 
 
@@ -96,7 +98,7 @@ def test_who_restores_may_say_for_how_long_items_are_held(scene, days, until):
     """The days that were asked for count from the restore; with 0 days nothing is held."""
     asked = RestoreChoice(days=days)
     done = scene.restorer().restore(asked, scene.bin.items(LABEL))
-    found = find_burial(scene.root, scene.ledger, "lake:x", KEYS[2])
+    found = find_item(scene.root, scene.ledger, "lake:x", KEYS[2])
 
     assert (until, RestoredItem(NOW, done.run_id, until)) == (done.held_until, found)
 
@@ -107,7 +109,7 @@ def test_an_interrupted_restore_holds_for_the_days_that_were_asked_for(scene):
     with pytest.raises(Killed):
         scene.restorer("page 0 moved").restore(asked, scene.bin.items(LABEL))
     scene.restorer().finish_interrupted()
-    found = find_burial(scene.root, scene.ledger, "lake:x", KEYS[0])
+    found = find_item(scene.root, scene.ledger, "lake:x", KEYS[0])
 
     assert RestoredItem(NOW, 1, NOW + timedelta(days=5)) == found
 
@@ -244,7 +246,7 @@ def test_a_folder_that_is_not_there_any_more_is_said_to_be_restored_or_emptied(s
 
     with pytest.raises(NotFound, match="the recycle bin has no '000007-0123456789ab'") as told:
         scene.bin.label(LABEL.folder)
-    assert "restored or emptied" in told.value.why
+    assert "restored or deleted" in told.value.why
 
 
 def test_a_restore_is_logged_by_step_with_its_counts(scene, tmp_path):

@@ -136,7 +136,7 @@ def newest(**fields):
         ({"policies": [{"name": "a", "days": 5, "months": 1}]}, "has days and months"),
         ({"policies": [{"name": "a", "days": 5, "never": True}]}, "has days and never"),
         ({"policies": [{"name": "a", "period": 5}]}, "without a unit"),
-        ({"policies": [{"name": "a", "period": 5, "unit": "weeks"}]}, "'weeks' is no unit"),
+        ({"policies": [{"name": "a", "period": 5, "unit": "weeks"}]}, "'weeks' is not a unit"),
         ({"policies": [{"name": "a", "period": "soon"}]}, "period is 'soon'"),
         ({"policies": [{"name": "a", "unit": "days"}]}, "has no period"),
         ({"policies": [{"name": "a", "days": 5, "unit": "days"}]}, "days and a unit"),

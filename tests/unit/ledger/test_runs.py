@@ -22,7 +22,15 @@ def ledger(request, tmp_path):
     url = request.getfixturevalue("postgres_url")
     engine = create_engine(url)
     with engine.begin() as connection:
-        for table in ("events", "waves", "runs", "recycling", "ledger_about", "ledger_alembic_version"):
+        for table in (
+            "events",
+            "batch_attempts",
+            "waves",
+            "runs",
+            "recycling",
+            "ledger_about",
+            "ledger_alembic_version",
+        ):
             connection.execute(text(f"DROP TABLE IF EXISTS {table} CASCADE"))
     engine.dispose()
     return Ledger(url, clock=lambda: NOW)
@@ -76,8 +84,8 @@ def test_run_numbers_grow(ledger):
     assert [] == ledger.runs("another")
 
 
-def test_waves_count_their_attempts(ledger):
-    """Every attempt at a wave is remembered with whether it finished."""
+def test_batches_count_their_attempts(ledger):
+    """Every attempt at a batch is remembered with whether it finished."""
     run_id = begin(ledger)
     first = ledger.start_batch(run_id, 0)
     second = ledger.start_batch(run_id, 0)

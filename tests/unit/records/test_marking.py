@@ -14,7 +14,7 @@ from ebbtide.targets.oci.model import Image, ImageDecision, Quarantine, Quaranti
 from ebbtide.targets.oci.oracle import judge
 from ebbtide.targets.oci.policies.document import read_policies
 from ebbtide.targets.oci.policies.policy import Assigned
-from ebbtide.targets.oci.records.marks import (
+from ebbtide.targets.oci.records.mark_operations import (
     assigning,
     loosens,
     pinning,

@@ -54,7 +54,7 @@ def test_a_reference_is_taken_apart(text, expected):
 )
 def test_what_is_no_reference_is_refused(text):
     """A name that is not understood stops the run: what it names would not be protected."""
-    with pytest.raises(WorldError, match="is no image"):
+    with pytest.raises(WorldError, match="is not an image"):
         read_reference(text, "here")
 
 

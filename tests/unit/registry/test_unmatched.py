@@ -16,7 +16,7 @@ from ebbtide.targets.oci.policies.document import policies_hash, read_policies, 
 from ebbtide.targets.oci.policies.policy import KEEP, Assigned
 from ebbtide.targets.oci.policy_suite import registry_case, run_cases
 from ebbtide.targets.oci.purge.marks import marked_tag
-from ebbtide.targets.oci.records.marks import restoring, unpinning
+from ebbtide.targets.oci.records.mark_operations import restoring, unpinning
 from ebbtide.targets.oci.records.model import Mark, Target
 from ebbtide.targets.oci.records.policies import differences, with_new_name, without_policy
 

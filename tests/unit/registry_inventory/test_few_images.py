@@ -13,7 +13,7 @@ from tests.services.image_kit import push_image, push_index
 
 from ebbtide.core.errors import MetadataError
 from ebbtide.core.instant import parse_instant
-from ebbtide.engine.tables.files import write_rows
+from ebbtide.engine.tables.counted import write_rows
 from ebbtide.targets.oci.client.image_layout import ImageLayout
 from ebbtide.targets.oci.client.registry import RegistrySpec
 from ebbtide.targets.oci.inventory.scan import CompletedScan, scan

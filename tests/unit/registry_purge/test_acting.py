@@ -18,6 +18,7 @@ from ebbtide.targets.oci.client.image_layout import ImageLayout
 from ebbtide.targets.oci.client.registry import Registry, RegistrySpec
 from ebbtide.targets.oci.policies.policy import RECYCLE_BIN
 from ebbtide.targets.oci.purge.actor import Action, PlannedItem, Remover, act_on_all, bin_entry, by_manifest
+from ebbtide.targets.oci.purge.recheck import TagRecheck
 
 NOW = datetime(2026, 1, 6, tzinfo=UTC)
 REPOSITORY = "team/app"
@@ -37,9 +38,11 @@ def rows(image: Pushed, *tags: str, action: Action = Action.RECYCLE) -> list[Pla
     ]
 
 
-def remover(registry: Registry, *, again: bool = False) -> Remover:
-    """Make a remover with the bin's own policy."""
-    return Remover(registry, lambda group: bin_entry(group, RECYCLE_BIN, 7, NOW), again=again)
+def remover(registry: Registry, *, again: bool = False, scanned: dict[str, str] | None = None) -> Remover:
+    """Make a remover with the bin's own policy; by default the last scan saw what is there now."""
+    tags = tags_of(registry, REPOSITORY) if scanned is None else scanned
+    recheck = TagRecheck(registry, {REPOSITORY: tags})
+    return Remover(registry, recheck, lambda group: bin_entry(group, RECYCLE_BIN, 7, NOW), again=again)
 
 
 def outcomes(results: dict[int, DeleteResult]) -> list[Outcome]:

@@ -50,7 +50,7 @@ def test_an_order_is_read_back_as_it_was(order):
 
     assert order.hash == found.hash
     assert order.running == found.running or set(order.running.references) == set(found.running.references)
-    assert (order.oldest_scan, order.wanted) == (found.oldest_scan, found.wanted)
+    assert (order.oldest_scan, order.request) == (found.oldest_scan, found.request)
 
 
 def test_other_policies_are_another_order():

@@ -147,18 +147,18 @@ def test_a_listing_makes_as_many_queries_after_many_runs_as_after_one(purges):
 
 def test_whether_a_run_may_have_removed_something(purges):
     """A run that ended at the moment or later counts, one that goes on too, and a mere plan does not."""
-    shop = RegistryContext(SPEC, purges.records, purges.ledger, purges.root, lambda: FIRST, owner=UID)
-    found = [shop.purged_since(FIRST)]
+    context = RegistryContext(purges.root, purges.ledger, lambda: FIRST, SPEC, purges.records, owner=UID)
+    found = [context.purged_since(FIRST)]
     Desk(purges.root, purges.ledger, UID).begin("registry")
-    found.append(shop.purged_since(FIRST))
+    found.append(context.purged_since(FIRST))
     purges.now += DAY
     number = purges.run("registry", Outcome.DELETED, "v1")
-    found += [shop.purged_since(FIRST + DAY), shop.purged_since(FIRST + DAY * 2)]
-    asked = queries(purges, lambda: shop.purged_since(FIRST + DAY * 2))
+    found += [context.purged_since(FIRST + DAY), context.purged_since(FIRST + DAY * 2)]
+    asked = queries(purges, lambda: context.purged_since(FIRST + DAY * 2))
     going = Desk(purges.root, purges.ledger, UID).begin("registry")
     purges.ledger.planned(going, "hash", 1, 1)
     purges.ledger.move(going, RunState.APPROVED)
-    found.append(shop.purged_since(FIRST + DAY * 2))
+    found.append(context.purged_since(FIRST + DAY * 2))
 
     assert number < going
     assert [False, False, True, False, True] == found

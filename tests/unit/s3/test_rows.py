@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ebbtide.core.errors import LifecycleError, NotFound
-from ebbtide.targets.s3.rulebook import BucketRules
 from ebbtide.targets.s3.rules.configuration import Expiration, Filter
 from ebbtide.targets.s3.rules.document import read_configuration
+from ebbtide.targets.s3.stored_rules import BucketRules
 
 DAYS = {"Expiration": {"Days": 1}}
 ONE_TAG = {"Key": "k", "Value": "v"}

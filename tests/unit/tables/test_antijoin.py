@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ebbtide.engine.tables.antijoin import without
+from ebbtide.engine.tables.digest import without
 
 pytestmark = pytest.mark.spark
 

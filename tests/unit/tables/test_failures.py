@@ -106,7 +106,7 @@ def test_the_whole_text_is_in_the_log(tmp_path, monkeypatch):
     monkeypatch.setattr(FailureLog, "file", tmp_path / "spark.log")
     error = translated(PySparkException(PYTHON))
 
-    assert f"the whole story is in {tmp_path / 'spark.log'}" in error.fix
+    assert f"the whole text is in {tmp_path / 'spark.log'}" in error.fix
     assert 1 == len(str(error).splitlines())
     assert "BasePythonRunner.handle" in (tmp_path / "spark.log").read_text()
 

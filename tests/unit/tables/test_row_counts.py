@@ -13,7 +13,7 @@ from ebbtide.core.errors import MetadataError
 from ebbtide.engine.run_folder import run_folder
 from ebbtide.engine.tables import counted
 from ebbtide.engine.tables.contracts import AFFECTED, NEWLY_REFERENCED
-from ebbtide.engine.tables.files import read_rows, write_rows
+from ebbtide.engine.tables.counted import read_rows, write_rows
 from ebbtide.engine.tables.row_counts import (
     RECORD,
     adopt_counts,

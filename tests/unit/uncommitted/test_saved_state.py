@@ -14,7 +14,7 @@ from ebbtide.targets.lake.catalog.partitions import branch_path
 from ebbtide.targets.lake.catalog.ranges import write_metarange
 from ebbtide.targets.lake.repository import CatalogRepository
 from ebbtide.targets.repository.model import STAGED
-from ebbtide.targets.repository.rulebook import SweepRules
+from ebbtide.targets.repository.rules import SweepRules
 from ebbtide.targets.repository.sweeps import BranchState, save_state, state_key, survey
 
 REPO = "lake"

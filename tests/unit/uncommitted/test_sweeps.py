@@ -10,7 +10,7 @@ import pytest
 from ebbtide.core.errors import MetadataError, NotFound
 from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.lake.repository import CatalogDecoder, CatalogLayout
-from ebbtide.targets.repository.rulebook import SweepRules
+from ebbtide.targets.repository.rules import SweepRules
 from ebbtide.targets.repository.sweeps import BranchState, save_state, survey
 from ebbtide.targets.repository.uncommitted import check_history
 

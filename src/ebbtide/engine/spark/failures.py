@@ -1,10 +1,9 @@
 """
-Errors from Spark: what our own code raised on an executor comes back as itself, the rest as one sentence.
+Errors from Spark: an Ebbtide error of an executor is raised again, any other becomes one sentence.
 
-Spark wraps what went wrong in what it was doing when it learned of it ("An error occurred while calling
-o186.parquet"), layer by layer. The last layer is the cause: the last line of a Python traceback, or the
-innermost exception of Java. The sentence has that and the host; the whole text goes to a log file, which the
-error names.
+Spark wraps a failure in layers ("An error occurred while calling o186.parquet"). The last layer is the cause:
+the last line of a Python traceback, or the innermost exception of Java. The sentence has the cause and the
+host; the whole text goes to a log file, which the error names.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Cause:
 
     @property
     def sentence(self) -> str:
-        """Say it."""
+        """The cause, with the host if it is known."""
         return f"{self.line} (on host {self.host})" if self.host else self.line
 
 
@@ -52,7 +51,7 @@ class FailureLog:
 
     @classmethod
     def write(cls, text: str) -> Path | None:
-        """Append a text, without secrets, and give the file; None if there is none."""
+        """Append a text without secrets and return the file; None if there is none."""
         if cls.file is None:
             return None
         with suppress(OSError):
@@ -72,7 +71,7 @@ def own_errors() -> Iterator[None]:
 
 
 def translated(failure: BaseException) -> errors.EbbtideError:
-    """Find the error that an executor raised in what Spark says of it, or else the root cause."""
+    """Return the error that an executor raised, or an error with the root cause."""
     text = whole_text(failure)
     if (own := _own_error(text)) is not None:
         return own
@@ -81,13 +80,13 @@ def translated(failure: BaseException) -> errors.EbbtideError:
     remedy = without_secrets(_remedy(text, cause.line))
     return errors.EbbtideError(
         f"a Spark job failed: {without_secrets(cause.sentence)}",
-        why="what it was computing is unknown",
-        fix=f"{remedy}; the whole story is in {log}" if log else remedy,
+        why="its result is unknown",
+        fix=f"{remedy}; the whole text is in {log}" if log else remedy,
     )
 
 
 def whole_text(failure: BaseException) -> str:
-    """Give all that Spark says of a failure: its own words, and every exception behind them."""
+    """Return the message of a failure and of every exception behind it."""
     parts = [str(failure)]
     java = failure.java_exception if isinstance(failure, Py4JJavaError) else getattr(failure, "_origin", None)
     with suppress(Py4JError, AttributeError, OSError):
@@ -100,7 +99,7 @@ def whole_text(failure: BaseException) -> str:
 
 
 def root_cause(text: str) -> Cause:
-    """Find the innermost cause: of a Python traceback its last line, else Java's last exception."""
+    """Return the innermost cause: the last line of a Python traceback, or Java's last exception."""
     host = next((name for name, number in _HOST.findall(text) if number != "driver"), "")
     lines = [line.strip() for line in text.splitlines()]
     line = _of_python(text) or _of_lost(lines) or _of_java(lines)
@@ -110,11 +109,11 @@ def root_cause(text: str) -> Cause:
 
 
 def _of_python(text: str) -> str:
-    """Give the last line of the last traceback, or what kept Python from starting at all."""
+    """Return the last line of the last traceback, or why Python did not start."""
     before, found, after = text.rpartition(_TRACEBACK)
     if not found:
         return _of_starting(text)
-    # Frames are indented below the first line of a traceback; what comes next is what was raised.
+    # Frames are indented below the first line of a traceback; the exception comes after them.
     opening = before.rpartition("\n")[2]
     margin = len(opening) - len(opening.lstrip()) if not opening.strip() else 0
     for line in after.splitlines()[1:]:
@@ -124,7 +123,7 @@ def _of_python(text: str) -> str:
 
 
 def _of_starting(text: str) -> str:
-    """Give what Python said when it did not start, without its own path."""
+    """Return why Python did not start, without its path."""
     said = text.rpartition("Error from python worker:")[2].partition("PYTHONPATH was:")
     if not said[1]:
         return ""
@@ -139,7 +138,7 @@ def _of_lost(lines: list[str]) -> str:
 
 
 def _of_java(lines: list[str]) -> str:
-    """Give the last exception of Java that says something."""
+    """Return the last Java exception that has a message."""
     found = [match[1] for line in lines if (match := _JAVA_LINE.match(line))]
     telling = [line for line in found if ": " in line]
     return (telling or found or [""])[-1]
@@ -158,7 +157,7 @@ def _own_error(text: str) -> errors.EbbtideError | None:
 
 
 def _remedy(text: str, line: str) -> str:
-    """Say what can be done, and --full only where a cache is what cannot be read."""
+    """Return what to do; suggest --full only if a cache cannot be read."""
     if "No module named" in line or "ImportError" in line:
         return "install the same Ebbtide and Python on every host (PYSPARK_PYTHON names the Python)"
     if "ExecutorLostFailure" in line or "OutOfMemory" in line:
@@ -179,7 +178,7 @@ _SECRET_VARIABLE = re.compile(r"(?i)secret|password|token|access_key|credential"
 
 
 def without_secrets(text: str) -> str:
-    """Blank out what looks like a secret, and the values of variables whose names say that they are one."""
+    """Replace what looks like a secret, and the values of environment variables with names of secrets."""
     for name, value in os.environ.items():
         if _SECRET_VARIABLE.search(name) and len(value) > 5:
             text = text.replace(value, "***")

@@ -25,10 +25,10 @@ exec "{java}" "$@"
 
 def find_java_home(wanted: str = "auto", *, cache: Path) -> str | None:
     """
-    Give the JAVA_HOME that Spark is to use, or None if the `java` on PATH will do.
+    Return the JAVA_HOME for Spark, or None if the `java` on PATH is used.
 
-    `wanted` is "auto", "bundled" or a folder. A Java that is there but too old is an error, not a reason to
-    quietly take another one: whoever installed it should know.
+    `wanted` is "auto", "bundled" or a folder. A Java that is too old is an error, not a reason to use another
+    one silently.
     """
     if wanted == BUNDLED:
         return bundled_java_home(cache)

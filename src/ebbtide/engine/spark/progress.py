@@ -1,4 +1,4 @@
-"""Watching Spark work: how many tasks of the running stages are done, for whoever draws the bar."""
+"""Progress of Spark jobs: how many tasks of the running stages are done."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # commands that start no Spark import this too, and must not wait for it
+if TYPE_CHECKING:  # commands without Spark import this too, and must not wait for PySpark
     from pyspark.sql import SparkSession
 
 OnProgress = Callable[[str, int, int], None]
@@ -15,7 +15,7 @@ OnProgress = Callable[[str, int, int], None]
 
 
 def no_progress(step: str, done: int, total: int) -> None:
-    """Watch nothing."""
+    """Ignore progress."""
 
 
 @contextmanager

@@ -9,8 +9,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,9 +20,10 @@ from pyspark.sql import SparkSession
 from ebbtide.core.errors import EnvironmentProblem
 from ebbtide.engine.spark.failures import FailureLog, root_cause, whole_text
 from ebbtide.engine.spark.java import find_java_home
+from ebbtide.engine.spark.latency import java_options_for_small, settings_for_small
 
 FEW = 1_000_000
-"""So many hashes, some 50 MB, may be sent to every executor; Spark is never left to guess."""
+"""This many hashes (about 50 MB) may be sent to every executor; Spark's own estimate is not used."""
 
 ALWAYS = {
     "spark.app.name": "ebbtide",
@@ -37,13 +38,13 @@ ALWAYS = {
     "spark.sql.parquet.compression.codec": "zstd",
     # Without this Spark writes times as INT96, which has no zone and, read elsewhere, no year 9999.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Tables are parted by few values: rows go to their files as they come, without being sorted first.
+    # Tables are partitioned by few values, so rows are written to their files without sorting them first.
     "spark.sql.maxConcurrentOutputFileWriters": "16",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
-    # Noting for each column expression where it was written takes longer than planning a small query.
+    # Recording the source line of each column expression takes longer than planning a small query.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.dataFrameQueryContext.enabled": "false",
     "spark.python.daemon.module": "ebbtide.worker_daemon",
@@ -62,17 +63,38 @@ class SparkOptions:
     java_options: str = ""
     shuffle_partitions: int = 0
     """0 leaves it to the number of cores."""
+    is_small: bool = False
+    """The work is known to be small: start soon, rather than run fast once started (see `latency`)."""
     conf: Mapping[str, str] = field(default_factory=dict)
     """Anything else, passed to Spark as it is."""
 
 
+SparkSource = SparkSession | Callable[[], AbstractContextManager[SparkSession]]
+"""A session, or what starts one for a block."""
+
+
+def opened(spark: SparkSource) -> AbstractContextManager[SparkSession]:
+    """Return the session for a block, and start it if it is not started yet."""
+    return nullcontext(spark) if isinstance(spark, SparkSession) else spark()
+
+
+_running: list[SparkSession] = []
+"""The session of the `spark_session` block that this process is in, if any."""
+
+
 @contextmanager
 def spark_session(options: SparkOptions, *, cache: Path) -> Iterator[SparkSession]:
-    """Start a session, hand it out, and stop it."""
+    """Start a session and stop it at the end; inside another such block, use that block's session."""
+    if _running:
+        # A process has one Spark context. To stop it here would end the work of the outer block.
+        yield _running[-1]
+        return
     session = start_session(options, cache=cache)
+    _running.append(session)
     try:
         yield session
     finally:
+        _running.clear()
         # A signal that ends us may have ended Spark's JVM as well.
         with suppress(Py4JError, OSError):
             session.stop()
@@ -86,20 +108,21 @@ def start_session(options: SparkOptions, *, cache: Path) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if options.master.startswith("local"):
-        # With nobody else to reach, Spark must not depend on how this machine's name resolves.
+        # A local Spark needs no network, so it must not depend on how this machine's name resolves.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master(options.master)
-    for name, value in {**ALWAYS, **_address(options.master), **_sized(options), **options.conf}.items():
+    settings = {**ALWAYS, **_address(options.master), **_sized(options, java_home), **options.conf}
+    for name, value in settings.items():
         builder = builder.config(name, value)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     log = cache / "spark.log"
     try:
-        with _stderr_into(log), _own_interrupt_handler():
+        with _output_into(log), _own_interrupt_handler():
             session = builder.getOrCreate()
     except Exception as broken:
         raise EnvironmentProblem(
             f"Spark did not start on master {options.master!r}: {root_cause(whole_text(broken)).line}",
-            fix=f"check the master URL and that its cluster is up (its own words are in {log})",
+            fix=f"check the master URL and that its cluster is up (Spark's own log is {log})",
         ) from broken
     FailureLog.file = log
     session.sparkContext.setLogLevel("ERROR")
@@ -107,30 +130,34 @@ def start_session(options: SparkOptions, *, cache: Path) -> SparkSession:
 
 
 @contextmanager
-def _stderr_into(log: Path) -> Iterator[None]:
+def _output_into(log: Path) -> Iterator[None]:
     """
-    Let whatever starts inside the block, and so Spark's JVM for its whole life, write its stderr to a file.
+    Redirect the output of processes that start inside the block, such as Spark's JVM, to a file.
 
-    What Spark has to say to its operators does not belong between our lines on the terminal.
+    Spark's log does not belong between our lines on the terminal, and a program that reads our output must
+    not wait for the JVM, which ends after us.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stdout.flush()
     sys.stderr.flush()
-    ours = os.dup(2)
+    ours = {number: os.dup(number) for number in (1, 2)}
     try:
         with log.open("ab") as file:
-            os.dup2(file.fileno(), 2)
+            for number in ours:
+                os.dup2(file.fileno(), number)
         yield
     finally:
-        os.dup2(ours, 2)
-        os.close(ours)
+        for number, copy in ours.items():
+            os.dup2(copy, number)
+            os.close(copy)
 
 
 @contextmanager
 def _own_interrupt_handler() -> Iterator[None]:
     """
-    Keep the handler of Ctrl-C, which Spark would replace in the block.
+    Restore the handler of Ctrl-C, which Spark replaces in the block.
 
-    Spark's own calls into the JVM from the handler, in the middle of another call, and fails.
+    Spark's handler calls into the JVM in the middle of another call, and fails.
     """
     handler = signal.getsignal(signal.SIGINT)
     try:
@@ -141,12 +168,12 @@ def _own_interrupt_handler() -> Iterator[None]:
 
 
 def is_local(master: str) -> bool:
-    """Tell whether tasks run in the driver's own process tree and on its own disks."""
+    """Return True if tasks run in the driver's own process tree and on its own disks."""
     return master == "local" or master.startswith("local[")
 
 
 def _address(master: str) -> dict[str, str]:
-    """Say where executors reach the driver: on loopback, or where it reaches the master from."""
+    """Return the driver's address for executors: loopback, or the one from which it reaches the master."""
     if master.startswith("local"):
         return {"spark.driver.bindAddress": "127.0.0.1"}
     found = re.fullmatch(r"spark://([^:,/]+):(\d+).*", master)
@@ -161,20 +188,26 @@ def _address(master: str) -> dict[str, str]:
     return {"spark.driver.host": own, "spark.driver.bindAddress": own}
 
 
-def _sized(options: SparkOptions) -> dict[str, str]:
+def _sized(options: SparkOptions, java_home: str | None) -> dict[str, str]:
+    """Return the settings that depend on the machine, on the user's options and on the size of the work."""
     sized = {"spark.driver.memory": options.driver_memory}
     cores = os.cpu_count() or 2
     if options.shuffle_partitions:
         sized["spark.sql.shuffle.partitions"] = str(options.shuffle_partitions)
     elif options.master.startswith("local"):
         sized["spark.sql.shuffle.partitions"] = str(max(4, 4 * cores))
-    log4j = Path(__file__).with_name("log4j2.properties")
-    # Jobs have to end soon, not to answer soon: this collector leaves more of two cores to them.
-    collector = "" if re.search(r"-XX:\+Use\w+GC", options.java_options) else "-XX:+UseParallelGC"
-    # The code that Spark makes of a long expression is one method, which Java would not compile by itself.
+    # Spark generates one method for a long expression, which Java does not compile by default.
     compiled = "-XX:-DontCompileHugeMethods"
-    sized["spark.driver.extraJavaOptions"] = (
-        f"{collector} {compiled} {options.java_options} -Dlog4j2.configurationFile={log4j.as_uri()}"
-    )
     sized["spark.executor.extraJavaOptions"] = compiled
+    # Throughput matters more than pauses, and this garbage collector uses less CPU time.
+    own = [compiled, "-XX:+UseParallelGC"]
+    if options.is_small and is_local(options.master):
+        sized |= settings_for_small(options.conf, sized, fixed=options.shuffle_partitions > 0)
+        own = [compiled, *java_options_for_small(options.java_options, java_home)]
+    if re.search(r"-XX:\+Use\w+GC", options.java_options):
+        own = [one for one in own if not re.fullmatch(r"-XX:\+Use\w+GC", one)]
+    log4j = Path(__file__).with_name("log4j2.properties")
+    sized["spark.driver.extraJavaOptions"] = " ".join(
+        [*own, options.java_options, f"-Dlog4j2.configurationFile={log4j.as_uri()}"]
+    )
     return sized

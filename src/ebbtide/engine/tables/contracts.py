@@ -7,9 +7,10 @@ columns that mean something else. Its rows are counted as well: see `row_counts`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -37,7 +38,7 @@ class Contract:
         return self.schema.fieldNames()
 
     def check(self, frame: DataFrame) -> DataFrame:
-        """Give the frame with the contract's columns in order; stop if one is missing or of another type."""
+        """Return the contract's columns of a frame in order; stop if one is missing or has another type."""
         for name, value in self.optional.items():
             if name not in frame.columns:
                 frame = frame.withColumn(name, f.expr(value).cast(_loose(self.schema[name].dataType)))
@@ -52,14 +53,23 @@ class Contract:
                 )
         return frame.select(*self.columns)
 
-    def write(self, frame: DataFrame, folder: Path, *, partition_by: str | None = None) -> None:
-        """Write the table as Parquet; it appears whole or not at all."""
-        # Most values are there once: looking for repeated ones costs more than it saves, and zstd finds them.
+    def write(
+        self,
+        frame: DataFrame,
+        folder: Path,
+        *,
+        partition_by: str | None = None,
+        totals: Sequence[Column] = (),
+    ) -> dict[str, Any]:
+        """Write the table as Parquet, for readers to see all or nothing; return `rows` and other `totals`."""
+        # Most values are unique, so a dictionary costs more than it saves; zstd finds repeated values.
         options = {"parquet.enable.dictionary": "false"}
-        write_counted(self.check(frame), folder, partition_by=partition_by, options=options)
+        return write_counted(
+            self.check(frame), folder, partition_by=partition_by, options=options, totals=totals
+        )
 
     def read(self, spark: SparkSession, *folders: Path) -> DataFrame:
-        """Read the table from one folder or several that are whole; none at all is an empty table."""
+        """Read the table from folders that are whole; without folders it is empty."""
         return self.check(read_counted(spark, self.schema, *folders))
 
     def adding(self, name: str | None = None, **columns: t.DataType) -> Contract:
@@ -76,7 +86,7 @@ class Contract:
     def _broken(self, what: str) -> MetadataError:
         return MetadataError(
             f"table {self.name!r}: {what}",
-            why="a step must not work on a table that is not what it expects",
+            why="a step must not work on a table that differs from what it expects",
             fix="make a new plan; if that fails too, this is a defect of Ebbtide",
         )
 
@@ -141,10 +151,10 @@ RANGES = Contract(
     ),
 )
 """
-One row for each range and policy class that reaches it; `name` is one branch or tag of that class.
+One row for each range and each class of referrers that reaches it; `name` is one branch or tag of that class.
 
-Where retention is asked for, `until` says how long commits of that class keep the range, and which and why;
-`lapses` whether any of them will let go of it.
+With retention rules, `until` is how long commits of that class keep the range, `keeper` and `why` are which
+commit and why, and `lapses` is whether any of them will let go of it.
 """
 
 REFERENCES = Contract(
@@ -197,22 +207,22 @@ VERDICTS = Contract(
     },
 )
 """
-One row for each item: what a collector says of it. Nothing in it depends on the time of the plan.
+One row for each item: the verdict of a collector. Nothing in it depends on the time of the plan.
 
 | column | meaning |
 |---|---|
 | `hash`, `address` | the item: its canonical address, and the hash by which tables are joined |
 | `version` | the version, upload or tag that is meant; null where an address is one item |
-| `names` | how people call it |
-| `size`, `created` | its bytes, and since when it is as it is |
-| `deadline` | from when on it may go; `NEVER` if something keeps it |
+| `names` | its names for people |
+| `size`, `created` | its bytes, and when it was written |
+| `deadline` | when it may go; `NEVER` if something keeps it |
 | `action` | what is done with it then |
 | `destination` | where it goes, if it is moved |
 | `condition` | what must still be true of it then |
 | `hold`, `holder` | why it is held until its deadline, and by what |
 | `rules` | the rules that matched it |
-| `labels` | what it is counted under besides, such as its branch |
-| `collector` | the collector that says so |
+| `labels` | more labels that it is counted under, such as its branch |
+| `collector` | the collector of the verdict |
 | `kind` | whether a rule touched it; the table is partitioned by it |
 """
 
@@ -267,7 +277,7 @@ REMOVED_ITEMS = Contract(
 """The last outcome of every item of a target that a run removed or a restore brought back."""
 
 NEWLY_REFERENCED = Contract("newly_referenced", schema(hash=t.LongType(), reason=t.StringType()))
-"""Planned items that something came to need after the plan's snapshot."""
+"""Planned items that were referenced after the plan's snapshot."""
 
 INVENTORY = Contract(
     "inventory",
@@ -291,10 +301,10 @@ LISTED = Contract(
         last_modified=t.TimestampType(),
     ),
 )
-"""What a sweep has listed; only data objects, which alone may be garbage, have an address here."""
+"""What a sweep has listed; only data objects have an address here, because only they may be garbage."""
 
 REFERENCED = Contract("referenced", schema(world=t.IntegerType(), hash=t.LongType(), within=t.BooleanType()))
-"""Every address that anything references, maybe several times, and whether a listing must have met it."""
+"""Every referenced address, possibly several times, and whether a listing must contain it."""
 
 UPLOADS = Contract("uploads", schema(address=t.StringType(), expires=t.TimestampType()))
 """Addresses that clients may still upload to and link."""
@@ -319,9 +329,9 @@ VERSIONS = Contract(
     ),
 )
 """
-What a bucket holds: one row for each `version`, delete `marker` and `upload`, which `kind` says.
+The contents of a bucket: one row for each `version`, delete `marker` and `upload`, as `kind` says.
 
 `version_id` and `last_modified` of an upload are its id and when it was begun. `position` counts the versions
-and markers of a key from 0, the newest first; it is null where only their times are known. No `tags` means
-that nobody asked, or that the version was gone by then.
+and markers of a key from 0, the newest first; it is null where only their times are known. `tags` are null if
+they were not read, or if the version was gone by then.
 """

@@ -1,11 +1,11 @@
 """
-Row counts: every table has a file that says which Parquet files it consists of and how many rows each has.
+Row counts: every table has a record of its Parquet files and the rows of each.
 
-Spark commits what its executors wrote by listing a folder. An executor with another disk under the same path
-commits files that the driver never sees, and a folder without files reads as a table without rows. So whoever
-writes a table counts the rows on their way and compares them with what the driver finds in the folder
-afterwards (`record_counts`); whoever reads it compares names, sizes and footers with that record
-(`check_counts`). A table without a record is not read.
+Spark commits the files of its executors by listing a folder. An executor with another disk under the same
+path commits files that the driver never sees, and a folder without files reads as a table without rows. So a
+writer counts the rows that it writes and compares them with what the driver finds in the folder afterwards
+(`record_counts`), and a reader compares names, sizes and footers with that record (`check_counts`). A table
+without a record is not read.
 
 Pages have checksums that readers verify (Spark by an option, others by `CHECKED`). A footer has none, and a
 changed footer can hide row groups, so its digest is in the record. Together they cover every byte that is
@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from ebbtide.core.errors import MetadataError
 
 RECORD = "_rows.json"
-"""The record's name: Spark and Arrow pass over files whose names begin with an underscore."""
+"""The record's name: Spark and Arrow skip files whose names begin with an underscore."""
 CHECKED = ds.ParquetFileFormat(
     default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
 )
@@ -69,10 +69,9 @@ def record_counts(folder: Path, written: int) -> None:
 
 def adopt_counts(folder: Path, rows: int | None = None) -> None:
     """
-    Record the files of a table that an earlier version of Ebbtide finished, which kept no record.
+    Record the files of a table that an earlier version of Ebbtide finished without a record.
 
-    The caller knows from elsewhere (the ledger, a manifest) that it did. Where that also says how many rows
-    the table has, they are compared.
+    The caller knows from the ledger or a manifest that it was finished. `rows` is compared if it is known.
     """
     if (folder / RECORD).exists() or not folder.is_dir():
         return
@@ -81,7 +80,7 @@ def adopt_counts(folder: Path, rows: int | None = None) -> None:
 
 
 def check_counts(folder: Path) -> Counts:
-    """Compare the files of a table with its record, and give the record; stop if they differ."""
+    """Compare the files of a table with its record, and return the record; stop if they differ."""
     counts = _read_record(folder)
     found = {name: (folder / name).stat().st_size for name in _names(folder)}
     for name, count in counts.items():
@@ -97,17 +96,17 @@ def check_counts(folder: Path) -> Counts:
 
 
 def counted_rows(folder: Path) -> int:
-    """Give the number of rows of a table that is whole."""
+    """Return the number of rows of a table that is whole."""
     return sum(count.rows for count in check_counts(folder).values())
 
 
 def counted_files(folder: Path) -> list[Path]:
-    """List the files of a table that is whole, in order; for readers that do without Spark."""
+    """List the files of a table that is whole, in order; for readers without Spark."""
     return [folder / name for name in sorted(check_counts(folder))]
 
 
 def link_table(source: Path, folder: Path, *, below: str = "") -> None:
-    """Give a table, or its files below one partition, a second name; copy it where links cannot be made."""
+    """Link a table, or its files below one partition, into another folder; copy it if links fail."""
     wanted = {name: count for name, count in check_counts(source).items() if name.startswith(below)}
     folder.mkdir(parents=True)
     for name in wanted:
@@ -121,7 +120,7 @@ def link_table(source: Path, folder: Path, *, below: str = "") -> None:
 
 
 def _names(folder: Path) -> list[str]:
-    """List the Parquet files below a folder, without those that Spark passes over."""
+    """List the Parquet files below a folder, without those that Spark skips."""
     found = []
     for place, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith((".", "_"))]
@@ -135,7 +134,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _measure(folder: Path, name: str) -> FileCount:
-    """Read from a file's footer how many rows it has."""
+    """Return the rows, size and footer digest of a file."""
     file = folder / name
     try:
         return FileCount(pq.read_metadata(file).num_rows, file.stat().st_size, _footer_digest(file))
@@ -144,7 +143,7 @@ def _measure(folder: Path, name: str) -> FileCount:
 
 
 def _footer_digest(file: Path) -> str:
-    """Hash the footer of a Parquet file, which says where its row groups are and what they may contain."""
+    """Return the hash of a Parquet footer, which has the places and statistics of row groups."""
     with file.open("rb") as content:
         size = content.seek(0, os.SEEK_END)
         content.seek(max(0, size - _TAIL))
@@ -154,7 +153,7 @@ def _footer_digest(file: Path) -> str:
 
 
 def _write_record(folder: Path, counts: Counts) -> None:
-    """Write the record so that it is there whole or not at all."""
+    """Write the record so that readers see all of it or nothing."""
     files = {name: [one.rows, one.size, one.footer] for name, one in sorted(counts.items())}
     rows = sum(count.rows for count in counts.values())
     fresh = folder / f"{RECORD}.tmp"

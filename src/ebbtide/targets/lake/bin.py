@@ -30,7 +30,7 @@ from ebbtide.targets.repository.sweeps import BadState, read_state, state_key
 
 BIN_ROOT = f"{METADATA}recycle/"
 """Below the metadata, where no collector looks for anything and no deleter of data goes."""
-_FENCED = "the reaper is about to delete what lies at its address, see 'ebb lake queue'"
+_FENCED = "the reaper is about to delete the object at its address, see 'ebb lake queue'"
 
 
 def lake_bin(catalog: Catalog, repository: str) -> StoreBin:
@@ -45,10 +45,10 @@ def identity_of(lake: LakeContext, repository: str) -> Identity:
 
 
 class LakeBin(ObjectBin):
-    """The bin of a repository; what comes back is read by every commit that has it."""
+    """The bin of a repository; commits can read a restored object again."""
 
     newest_only = False
-    """A key may have had several addresses, and all of them come back."""
+    """A key may have had several addresses, and all of them are restored."""
 
     def __init__(self, lake: LakeContext, repository: str) -> None:
         super().__init__(lake.context, identity_of(lake, repository), lake_bin(lake.catalog, repository))
@@ -61,15 +61,15 @@ class LakeBin(ObjectBin):
         return identity_of(self.lake, self.repository)
 
     def before_page(self, page: Sequence[BinItem], run_id: int) -> None:
-        """Let the next sweep list the partitions that items come back to."""
+        """Let the next sweep list the partitions of restored items."""
         unsettle(self.contents.store, self.identity.uid, [item.address for item in page], run_id)
 
     def bring_back(self, page: Sequence[BinItem], choice: RestoreChoice) -> Sequence[Returned]:  # noqa: ARG002 (they go back as they were)
         """
-        Move objects to their addresses, where the reaper must not find them in its queue.
+        Move objects to their addresses, and remove these from the reclaim queue first.
 
-        Garbage that a sweep set aside may wait there since a user dropped it, to be deleted for good. The
-        next sweep finds it again, and sets it aside.
+        Garbage that a sweep set aside may be in that queue since a user dropped it. The next sweep finds it
+        again and sets it aside.
         """
         late = self.lake.catalog.reprieve(self.identity.uid, [item.address for item in page])
         moved = iter(to_addresses(self.contents, [item for item in page if item.address not in late]))
@@ -81,14 +81,14 @@ class LakeBin(ObjectBin):
         ]
 
     def after_restore(self, choice: RestoreChoice, wanted: Wanted, back: int) -> None:
-        """Open the fence that a run left closed: one that is wholly back can never be finished."""
+        """Open the fence that a run left closed: a run that was restored completely is never finished."""
         super().after_restore(choice, wanted, back)
         if wanted.whole is not None:
             with suppress(NotFound):
                 self.lake.catalog.open_fence(self.repository, fence_holder(wanted.whole))
 
     def named(self, label: Label, name: str) -> Iterator[BinItem]:
-        """Find the items of an address, or of all addresses that a key had when it went."""
+        """Find the items of an address, or of all addresses that a key had when it was removed."""
         for address in {name, *self.addresses(label, name)}:
             with suppress(EbbtideError):
                 item = self.contents.find(label, address)
@@ -103,7 +103,7 @@ class LakeBin(ObjectBin):
         if not files:
             return
         table = ds.dataset(files, format="parquet")
-        # Plans of earlier versions say `paths`.
+        # Plans of earlier versions have `paths`.
         named = "names" if "names" in table.schema.names else "paths"
         for batch in table.to_batches(columns=["address", named]):
             paths = batch.column(named)
@@ -113,9 +113,9 @@ class LakeBin(ObjectBin):
 
 def unsettle(store: Store, repo_uid: str, addresses: Sequence[str], run_id: int) -> None:
     """
-    Let the next sweep list the partitions that items come back to, before they do.
+    Let the next sweep list the partitions of items that are about to be restored.
 
-    A run that swept them has seen them settled, and an optimized run would not look there again.
+    The last sweep found these partitions settled, and an optimized run would not list them again.
     """
     pattern = re.compile(object_pattern(repo_uid))
     oldest: dict[str, str] = {}

@@ -1,8 +1,8 @@
 """
-The reaper: fence a batch, delete it, record what became of it, until nothing is due.
+The reaper: fence a batch, delete it, and record the outcomes, until nothing is due.
 
-It keeps nothing between two batches, so it may be killed anywhere: before the fence nothing happened, and
-after it the next reaper deletes what this one did not.
+It keeps no state between two batches, so it may be killed at any time: before the fence nothing has happened,
+and after it the next reaper deletes what this one did not.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from ebbtide.core.decision import Outcome
 from ebbtide.core.errors import BadInput, EbbtideError
+from ebbtide.engine import log
 from ebbtide.storage.rate_limit import polite_delete
 from ebbtide.storage.store import DeleteRequest, DeleteResult, Store
 from ebbtide.targets.lake.catalog.catalog import Catalog
 from ebbtide.targets.lake.catalog.partitions import object_pattern
 from ebbtide.targets.lake.catalog.reclaim_batches import ReclaimTarget
+from ebbtide.targets.lake.kind import SCHEME
 
 _UNLIMITED = 1e9
 _S3_RATE = 3500.0
@@ -127,17 +129,33 @@ class Reaper:
     def reap(self, target: ReclaimTarget) -> Reaped:
         """Delete everything that is due in a repository's queue."""
         done = Reaped(target.name)
-        self._reap(target, done)
+        self._reap_and_log(target, done)
         return done
 
     def try_reap(self, target: ReclaimTarget) -> Reaped:
         """Do the same, but return an error in the result, so that other repositories go on."""
         done = Reaped(target.name)
         try:
-            self._reap(target, done)
+            self._reap_and_log(target, done)
         except EbbtideError as broken:
             done.stopped = str(broken)
         return done
+
+    def _reap_and_log(self, target: ReclaimTarget, done: Reaped) -> None:
+        """Reap, and write how it ended to the log; a queue with nothing due leaves no line."""
+        with log.bound(reaper=self.owner, target=f"{SCHEME}{target.name}"):
+            try:
+                self._reap(target, done)
+            except EbbtideError as broken:
+                # The text of an error may have the name of an object, which the log must not.
+                log.write("reap stops", error=type(broken).__name__, **self._counts(done))
+                raise
+            if done.batches or done.needed:
+                log.write("reap ends", **self._counts(done))
+
+    @staticmethod
+    def _counts(done: Reaped) -> dict[str, Any]:
+        return {"batches": done.batches, "outcomes": dict(done.outcomes), "needed": done.needed}
 
     def _reap(self, target: ReclaimTarget, done: Reaped) -> None:
         if target.is_deleted:
@@ -162,8 +180,10 @@ class Reaper:
         store = self._catalog.reclaim_store(target)
         results = list(self._remover.remove(target, store, fenced.addresses))
         self._catalog.settle_batch(target, results, options.retry)
+        outcomes = Counter(str(result.outcome) for result in results)
+        log.write("batch ends", batch=done.batches, outcomes=dict(outcomes), taken_over=fenced.taken_over)
+        done.outcomes += outcomes
         for result in results:
-            done.outcomes[str(result.outcome)] += 1
             if not result.outcome.is_gone and len(done.problems) < MOST_NAMED:
                 done.problems.append(f"{result.key}: {result.outcome}, {result.reason}")
         return fenced.needed > 0 or any(result.outcome.is_gone for result in results)

@@ -1,8 +1,8 @@
 """
 Objects that are gone: a version still lists a key after a run or the reaper removed its object.
 
-`RemovedObjectLookup` tells readers of the catalog which run removed an object; `with_states` tells of each
-listed entry whether its object is stored, in the recycle bin, or gone.
+`RemovedObjectLookup` finds the run that removed an object, for readers of the catalog. `with_states` adds to
+each listed entry whether its object is stored, in the recycle bin, or gone.
 """
 
 from __future__ import annotations

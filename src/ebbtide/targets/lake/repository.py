@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,9 +13,10 @@ from ebbtide.engine.collector import Context
 from ebbtide.engine.object_bin import StoreBin
 from ebbtide.engine.restore import Restorer
 from ebbtide.storage.namespace import MARKER, overlap
-from ebbtide.storage.store import Store, StoreSpec, open_store
+from ebbtide.storage.store import DeleteRequest, Store, StoreSpec, open_store
 from ebbtide.targets.lake.bin import BIN_ROOT, LakeBin, lake_bin
 from ebbtide.targets.lake.catalog.catalog import Catalog
+from ebbtide.targets.lake.catalog.lost_history import Recovered
 from ebbtide.targets.lake.catalog.names import path_safe
 from ebbtide.targets.lake.catalog.partitions import (
     BRANCHES,
@@ -28,6 +30,7 @@ from ebbtide.targets.lake.catalog.ranges import METARANGES, metarange_table, rea
 from ebbtide.targets.lake.context import LakeContext
 from ebbtide.targets.lake.kind import SCHEME
 from ebbtide.targets.repository.model import COMMITTED, DeletedRepository, RangeInfo, RepositoryInfo, Snapshot
+from ebbtide.targets.repository.sweeps import BadState, read_state, state_key
 
 _REPOSITORIES = "repos/"
 _UID = re.compile(r"[0-9a-f]{12}", re.ASCII)
@@ -148,6 +151,10 @@ class CatalogRepository:
     def branch_ids(self) -> Mapping[str, str]:
         """Return the id of each branch, by name."""
         return self.catalog.branch_ids(self.name)
+
+    def estimate(self) -> int | None:
+        """Return the number of entries in all ranges and in staging; None if there are many commits."""
+        return self.catalog.entry_estimate(self.name)
 
     def store(self) -> Store:
         """Open the store at the namespace."""
@@ -272,3 +279,29 @@ def witnessed(store: Store) -> StoreSpec:
             if batch.num_rows:
                 return replace(store.spec, witness=str(batch.column("key")[0].as_py()))
     return store.spec
+
+
+def recover(catalog: Catalog, repo: str, by: str, branch: str | None = None) -> Recovered:
+    """Import the commits that the namespace has and the catalog lacks, and accept the rest as lost."""
+    made = catalog.recover_history(repo, by, branch)
+    _drop_lost_states(catalog, repo)
+    return made
+
+
+def forget(catalog: Catalog, repo: str, metaranges: Collection[str] | None, by: str) -> tuple[str, ...]:
+    """Declare some metaranges that the catalog lacks, or all of them, to be garbage."""
+    forgotten = catalog.forget_history(repo, metaranges, by)
+    if not catalog.unknown_metaranges(repo):
+        _drop_lost_states(catalog, repo)
+    return forgotten
+
+
+def _drop_lost_states(catalog: Catalog, repo: str) -> None:
+    """Remove the states of sweeps that had seen lost commits, so that the next sweep is a clean run."""
+    repository, store = catalog.repository(repo), catalog.store(repo)
+    known = catalog.snapshot(repo).commits
+    for folder in list(store.children(repository_path(repository.uid) + BRANCHES)):
+        path = branch_path(repository.uid, folder.rstrip("/"))
+        with suppress(BadState):
+            if read_state(store, path, folder.rstrip("/")).newest_commit not in known:
+                store.delete([DeleteRequest(state_key(path))])

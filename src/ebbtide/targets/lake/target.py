@@ -21,7 +21,7 @@ from ebbtide.targets.repository.collector import RepositoryCollector, identity_o
 from ebbtide.targets.repository.deleted_repository import DeletedRepositoryCollector
 from ebbtide.targets.repository.explanation import explained, explained_deleted
 from ebbtide.targets.repository.model import DeletedRepository
-from ebbtide.targets.repository.rulebook import SweepRules, stored_rulebook
+from ebbtide.targets.repository.rules import SweepRules, stored_rules
 from ebbtide.targets.target import Options
 
 
@@ -59,7 +59,7 @@ class LakeTarget:
         repository = self._repository
         repository.info()
         every = bool(options.get("all"))
-        rulebook = stored_rulebook(
+        rules = stored_rules(
             repository,
             lifecycle=every or not (options.get("uncommitted") or options.get("retention")),
             uncommitted=sweep if options.get("uncommitted") or every else None,
@@ -68,7 +68,7 @@ class LakeTarget:
         # The plan checks this again; here it is refused before Spark starts.
         repository.check_owner()
         repository.check_history()
-        return RepositoryCollector(self.context, repository, rulebook, bool(options.get("full")))
+        return RepositoryCollector(self.context, repository, rules, bool(options.get("full")))
 
     def _sweep_rules(self, options: Options) -> SweepRules:
         if self.settings is None:

@@ -7,12 +7,9 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from pathlib import Path
 
 from ebbtide.core.errors import EnvironmentProblem, Unsupported
-from ebbtide.core.instant import Clock
 from ebbtide.engine.collector import Context, Identity
-from ebbtide.state.runs import Ledger
 from ebbtide.targets.oci.client.address import canonical_name, registry_address
 from ebbtide.targets.oci.client.registry import Registry, RegistryOptions, RegistrySpec, open_registry
 from ebbtide.targets.oci.records.records import ImageRecords
@@ -36,24 +33,16 @@ class RegistryReach:
 
 
 @dataclass(frozen=True)
-class RegistryContext:
-    """How a registry is reached, its records, the ledger, and the folder that is written to."""
+class RegistryContext(Context):
+    """What every run works with, and how the registry is reached, and its records."""
 
     spec: RegistrySpec
     records: ImageRecords
-    ledger: Ledger
-    root: Path
-    clock: Clock
     running: str | None = None
     """The configured source of running images; None if there is none."""
 
     owner: str = ""
     """The uid of the registry that was found at an unknown name; see `identity.owner_of`."""
-
-    @property
-    def context(self) -> Context:
-        """The state that runs on the registry work with."""
-        return Context(self.root, self.ledger, self.clock)
 
     @property
     def identity(self) -> Identity:

@@ -135,8 +135,8 @@ class RegistryKind(TargetKind):
             registry, repository = repository_ref(text)
         if is_bin(repository):
             repository = original_of(repository)
-        shop = registry_context(workspace, registry)
-        return BinReference(ImageBin(shop, workspace.warn, repository or None), items)
+        context = registry_context(workspace, registry)
+        return BinReference(ImageBin(context, workspace.warn, repository or None), items)
 
     def simulation(self) -> Simulation:
         """Return the simulation of registry worlds."""
@@ -172,17 +172,17 @@ def registry_context(workspace: Workspace, target: str) -> RegistryContext:
     from ebbtide.targets.oci.context import RegistryContext
     from ebbtide.targets.oci.purge.identity import owner_of
 
-    address, context, settings = parse_address(target), workspace.context, workspace.settings.registry
+    address, own, settings = parse_address(target), workspace.context, workspace.settings.registry
     options = {} if isinstance(address, LayoutPath) else settings.options()
     if workspace.is_rehearsal and not isinstance(address, LayoutPath):
         check_loopback(address.name, f"the registry {address.host}")
         options[LOCAL_ONLY] = "yes"
     spec, records = RegistrySpec(str(address), options), image_records(workspace)
-    shop = RegistryContext(spec, records, context.ledger, context.root, context.clock, settings.running)
+    context = RegistryContext(own.root, own.ledger, own.clock, spec, records, settings.running)
     owners = workspace.shared("registry owners", _Owners)
-    if shop.name not in owners.known:
-        owners.known[shop.name] = owner_of(shop)
-    return replace(shop, owner=owners.known[shop.name])
+    if context.name not in owners.known:
+        owners.known[context.name] = owner_of(context)
+    return replace(context, owner=owners.known[context.name])
 
 
 class _Owners:

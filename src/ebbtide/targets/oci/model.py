@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from ebbtide.targets.oci.policies.policy import Assigned
+from ebbtide.targets.oci.policies.policy import Assigned, KeepNewest
 
 OLDEST_SCAN = timedelta(hours=24)
 """By default an older list of running images says nothing about what runs now."""
@@ -129,7 +129,7 @@ class ImageVerdict:
     """When it goes, or would go if nothing held it; None if never or unknown."""
     held_by: tuple[str, ...] = ()
     unmatched: bool = False
-    """No assign rule matches it or something that keeps it, and nobody assigned anything there."""
+    """No assign rule matches it or something that keeps it, and no user assigned anything there."""
 
 
 WHOLE = ""
@@ -149,7 +149,7 @@ class Adoption:
     """
     What of a registry was confirmed, by repository; WHOLE is all of it.
 
-    A registry that Ebbtide has never purged stores images that nobody wrote a rule for. So the first plan
+    A registry that Ebbtide has never purged stores images for which no rule was written. So the first plan
     shows which policies would apply to what, and a person confirms that. Until then scans record what exists
     and since when, and assign no policy: what is confirmed is what the policies say on that day.
     """
@@ -159,3 +159,23 @@ class Adoption:
     def covers(self, repository: str) -> bool:
         """Return True if a repository or, for WHOLE, the registry may be purged."""
         return WHOLE in self.confirmed or repository in self.confirmed
+
+
+# The texts of holds, as verdicts, plans and explanations show them. The oracle and the Spark evaluation
+# decide independently what holds an image, and use the same texts, so that a property test can compare them.
+UNKNOWN_TIME = "unknown time"
+UNKNOWN_POLICY = "unknown policy"
+NO_DATE = "no expiration date"
+NEVER_DELETE = "pinned: never delete"
+UNMATCHED = "unmatched: no rule matches"
+NO_SUBJECT = "unknown subject"
+NO_TERMS = "nothing says when it may go"
+PENDING = "quarantine pending"
+ORDER_UNKNOWN = "; the order is unknown: no creation date, or equal ones"
+NO_POLICY = "(none)"
+"""The policy of assigned values without a name."""
+
+
+def newest_words(rule: KeepNewest, *, in_doubt: bool = False) -> str:
+    """Return the hold of a keep_newest rule on a tag; `in_doubt` if only because the order is unknown."""
+    return f"keep_newest: {rule}{ORDER_UNKNOWN if in_doubt else ''}"

@@ -17,7 +17,7 @@ it is pinned; the request is refused if it is held, or if a tag or index that st
 Terms come from assigned values first, whatever the policies say today. A tag has its own or, without any,
 those of its manifest; and a pin of its manifest keeps it too, since a pinned image must not lose its names. A
 date that had passed before the tag was moved belongs to what the tag named before: the policy counts anew
-from the move. Without values a tag gets its policy from the rules, counted from the move. If nobody saw the
+from the move. Without values a tag gets its policy from the rules, counted from the move. If no scan saw the
 move, the first sight of the tag replaces it. It is never earlier, so what counts from it ends later; and a
 date that had passed before it is taken as spent, which can only make the tag stay longer.
 """
@@ -29,18 +29,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from ebbtide.core.instant import NEVER, format_second
-from ebbtide.targets.oci.holds import (
+from ebbtide.targets.oci.model import (
     NEVER_DELETE,
     NO_DATE,
     NO_POLICY,
     NO_SUBJECT,
     NO_TERMS,
+    OLDEST_SCAN,
     UNKNOWN_POLICY,
     UNKNOWN_TIME,
     UNMATCHED,
-)
-from ebbtide.targets.oci.model import (
-    OLDEST_SCAN,
     Image,
     ImageDecision,
     ImageVerdict,
@@ -82,7 +80,7 @@ class Terms:
     copied: bool = False
     """The values were assigned with a date, and not counted from a policy as it is today."""
     unmatched: bool = False
-    """They are those of a tag that no assign rule matches and that nobody assigned anything to."""
+    """They are those of a tag that no assign rule matches and to which no user assigned anything."""
 
     def hold(self, now: datetime) -> str:
         """Return what these terms hold an item by, apart from a date in the future."""
@@ -113,8 +111,8 @@ def _unassigned_terms(image: Image, tag: Tag, copied: Terms | None, policies: Po
     """
     Return the terms of a tag without a choice of a person: those that a scan copied, or the rules'.
 
-    Nobody chose for this tag what a scan copied because no rule matched. So if unmatched tags are kept, this
-    one is too.
+    No user chose what a scan copied onto this tag because no rule matched. So if unmatched tags are kept,
+    this one is too.
     """
     rule = policies.rule_for(image.repository, tag.name)
     policy = policies.policy_of(rule)

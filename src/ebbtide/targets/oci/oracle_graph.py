@@ -6,7 +6,7 @@ stays inside a repository, because digests are resolved there. A digest that is 
 never a reason to delete.
 
 An image that runs by its digest holds the manifest, its tags, the indexes that list it and their tags,
-because nobody knows by which of these names it was found. One that runs by a tag holds this tag, its manifest
+because the name by which it was found is not known. One that runs by a tag holds this tag, its manifest
 and the indexes. Images in quarantine are held until their check is done, and keep_newest rules hold the
 newest tags.
 """
@@ -19,8 +19,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from ebbtide.targets.oci.holds import PENDING, newest_words
-from ebbtide.targets.oci.model import Image, QuarantineState, RunningImages, RunningReference, Tag
+from ebbtide.targets.oci.model import (
+    PENDING,
+    Image,
+    QuarantineState,
+    RunningImages,
+    RunningReference,
+    Tag,
+    newest_words,
+)
 from ebbtide.targets.oci.policies.policy import KeepNewest
 from ebbtide.targets.oci.running import without_host
 
@@ -250,7 +257,7 @@ class _Order:
 
     A tag is certainly newer than another one if its move was witnessed and is later than the move or the
     first sight of the other. Tags of one moment are ordered by when their images were built. A tag whose move
-    nobody saw may be arbitrarily old, so it is newer than none of another moment.
+    no scan saw may be arbitrarily old, so it is newer than none of another moment.
     """
 
     def __init__(self, tags: Sequence[_Dated]) -> None:

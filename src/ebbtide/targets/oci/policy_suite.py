@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from ebbtide.core.display import Table
 from ebbtide.core.documents import nearest
 from ebbtide.core.errors import BadInput, WorldError
-from ebbtide.core.instant import parse_instant
 from ebbtide.input_files import read_document, read_text, shown_name
 from ebbtide.targets.oci.model import OLDEST_SCAN, Image, ImageDecision, ImageVerdict, RunningImages
 from ebbtide.targets.oci.oracle import judge
@@ -27,6 +26,8 @@ from ebbtide.targets.target import (
     StartSpark,
     Workspace,
     WorldResult,
+    case_header,
+    case_time,
 )
 
 if TYPE_CHECKING:
@@ -128,10 +129,7 @@ class RegistryCase:
 
 def registry_case(data: dict[str, Any], where: str) -> RegistryCase:
     """Check a case about a registry; an error says where it is."""
-    for name in data:
-        if name not in FIELDS:
-            raise WorldError(f"{where}: unknown field {name!r}", fix=nearest(str(name), FIELDS))
-    label = f"{where} ({data.get('name', 'unnamed')})"
+    name, label = case_header(data, where, FIELDS)
     lines = data.get("images")
     if not isinstance(lines, list):
         raise WorldError(f"{label}: images is not a list", fix='write "images": [{"repository": ...}, ...]')
@@ -140,11 +138,11 @@ def registry_case(data: dict[str, Any], where: str) -> RegistryCase:
     check_images(zip(places, images, strict=True))
     given = data.get("running")
     return RegistryCase(
-        str(data.get("name", "unnamed")),
+        name,
         read_policies(data.get("policies"), f"{label}: policies"),
         tuple(images),
         None if given is None else running_of(given, f"{label}: running"),
-        _now(data.get("now"), label),
+        case_time(data, label),
         _expect(data.get("expect"), images, label),
     )
 
@@ -169,13 +167,6 @@ def _compare(case: RegistryCase) -> CaseResult:
 def _name(judgement: ImageVerdict) -> str:
     end = f"@{judgement.digest}" if judgement.tag is None else f":{judgement.tag}"
     return f"{judgement.repository}{end}"
-
-
-def _now(value: Any, label: str) -> datetime:
-    try:
-        return parse_instant(value)
-    except BadInput as wrong:
-        raise WorldError(f"{label}: now: {wrong.what}", fix=wrong.fix) from None
 
 
 def _expect(data: Any, images: Sequence[Image], label: str) -> dict[str, str]:

@@ -40,7 +40,7 @@ _BARE_DIGEST = re.compile(r"(?:sha256|sha384|sha512|blake3):[A-Za-z0-9=_-]+")
 _HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][A-Za-z0-9.-]*)(?::[0-9]+)?"
 _PART = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _REPOSITORY = re.compile(rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*")
-"""Only a port may follow a colon here: ``app:v1:v2`` would otherwise be a repository that nobody has."""
+"""Only a port may follow a colon here: ``app:v1:v2`` would otherwise be a repository that cannot exist."""
 _LATEST = "latest"
 _HUB = "library/"
 
@@ -63,7 +63,7 @@ def read_reference(text: str, where: str) -> RunningReference:
     )
     if not whole:
         raise WorldError(
-            f"{where}: {text!r} is no image",
+            f"{where}: {text!r} is not an image",
             why="an image that runs and is not understood would not be protected",
             fix="write it as team/app:v1, team/app@sha256:... or with a host before it",
         )
@@ -231,7 +231,7 @@ def running_from(source: str, clock: Clock) -> RunningImages:
     except (OSError, UnicodeDecodeError) as broken:
         raise _scan_failed(f"{source} cannot be read: {broken}") from None
     found = read_running(text, source)
-    # kubectl writes no time. A scan is at least as old as its file: without this, a file that nobody has
+    # kubectl writes no time. A scan is at least as old as its file: without this, a file that no job has
     # updated for weeks would count as today's.
     return found if found.scanned_at else replace(found, scanned_at=clock() - age)
 

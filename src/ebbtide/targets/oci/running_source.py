@@ -1,11 +1,26 @@
-"""The source of running images that a plan used, and who chose it: a plan records it, and apply compares."""
+"""
+The source of running images: which one a plan used, who chose it, and which one counts for a registry.
+
+The configuration belongs to the user of a command, and a variable or another file replaces it. So the
+configured source is recorded with the registry at its first plan. A plan or apply that would use another one,
+or none, needs the role: with a source that lists nothing, every running image could be purged.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+
+from ebbtide.core.instant import Clock
+from ebbtide.state.users import current_user
+from ebbtide.storage.network import check_loopback
+from ebbtide.targets.oci.model import RunningImages
+from ebbtide.targets.oci.records.model import Role
+
+if TYPE_CHECKING:
+    from ebbtide.targets.oci.context import RegistryContext
 
 _SOURCE, _BY = "running_source", "running_source_by"
 
@@ -39,7 +54,7 @@ def source_kind(source: str | None) -> str:
 
 
 def named_source(source: str | None) -> str | None:
-    """Return the name of a source as `source_name` does; None is no source."""
+    """Return the name of a source as `source_name` does; None if there is none."""
     return None if source is None else source_name(source)
 
 
@@ -65,3 +80,55 @@ def source_name(source: str) -> str:
 def same_source(one: str | None, other: str | None) -> bool:
     """Return True if two sources, either of which may be none, are the same."""
     return named_source(one) == named_source(other)
+
+
+def standing_source(context: RegistryContext) -> str | None:
+    """Return the source that plans of a registry must use: the recorded one, else the configured one."""
+    recorded = context.records.recorded_source(context.uid)
+    if recorded is None or recorded.name is None or same_source(recorded.name, context.running):
+        # The configured address may have what the recorded name leaves out, such as a password.
+        return context.running
+    return recorded.name
+
+
+def check_choice(context: RegistryContext, given: str | None) -> RunningSource:
+    """
+    Return the source that a plan uses, `given` with the command or else configured, and who chose it.
+
+    Raises Forbidden, and logs it, if that differs from the registry's and the user lacks the role.
+    """
+    user, standing = current_user(), standing_source(context)
+    if given is None:
+        context.records.check_source(context.uid, named_source(context.running), user)
+    elif standing is not None and not same_source(given, standing):
+        what = f"plan with running images from {named_source(given)} instead of {named_source(standing)}"
+        context.records.require_granted(context.uid, Role.IMAGE_WRITER, user, what)
+    return RunningSource(named_source(given or context.running), user)
+
+
+def record_choice(context: RegistryContext, given: str | None) -> None:
+    """
+    Record the configured source with the registry, once a plan has read it.
+
+    A source that was given with the command counts for that plan only.
+    """
+    if given is None or context.records.recorded_source(context.uid) is None:
+        context.records.record_source(context.uid, named_source(context.running), current_user())
+
+
+def applied_source(context: RegistryContext, planned: str | None) -> str | None:
+    """Return the source to ask again if an applied plan used another one; None if none is needed."""
+    standing = standing_source(context)
+    if standing is None or same_source(standing, planned):
+        return None
+    return None if context.records.holds(context.uid, Role.IMAGE_WRITER, current_user()) else standing
+
+
+def read_source(context: RegistryContext, source: str, clock: Clock) -> RunningImages:
+    """Read running images from a source; a rehearsal asks no cluster that is not on this machine."""
+    from ebbtide.targets.oci.running import running_from  # noqa: PLC0415 (httpx takes a while to load)
+
+    if context.ledger.rehearsal and is_cluster(source):
+        host = urlsplit(source).hostname or ""
+        check_loopback(host, f"the cluster at {host or 'an unnamed host'}")
+    return running_from(source, clock)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ebbtide.core.documents import flag_field, json_lines, moment_field, nearest, size_field
+from ebbtide.core.documents import check_fields, flag_field, json_lines, moment_field, size_field
 from ebbtide.core.errors import WorldError
 from ebbtide.core.instant import NEVER, format_instant
 from ebbtide.targets.oci.client.names import is_tag
@@ -141,9 +141,7 @@ def _quarantine(where: str, value: Any) -> Quarantine | None:
 def _check_fields(where: str, data: Any, known: tuple[str, ...]) -> None:
     if not isinstance(data, dict):
         raise WorldError(f"{where} is {data!r}, not a table", fix='write {"repository": ..., "digest": ...}')
-    for name in data:
-        if name not in known:
-            raise WorldError(f"{where}: unknown field {name!r}", fix=nearest(str(name), known))
+    check_fields(where, data, known)
 
 
 def _list(where: str, name: str, data: dict[str, Any]) -> list[Any]:

@@ -62,7 +62,7 @@ One row per manifest; (`repository`, `digest`) is its key.
 
 `size` is that of the manifest itself. `pushed_at` is null unless the push was witnessed; `seen_at` is when a
 scan first saw the manifest, which is never before it was pushed. `created_at` is when the image was built
-according to its configuration, null if nobody had to know that; scans do not write it.
+according to its configuration, null if it was not needed; scans do not write it.
 """
 
 TAGS = Contract(

@@ -5,7 +5,7 @@ The lifecycle job of seed 000 has five parts:
 
 1. extract data from the policy        `policy_table`, `current_rules`
 2. find potential commits              `potential_commits`, `commit_referrers`, `range_table`
-3. find deduplications                 `deduplicated`
+3. find deduplications                 `reference_verdicts`
 4. find addresses to be removed        `decisions_at`
 5. delete                              `engine.apply`, from a plan that people have seen
 
@@ -44,14 +44,14 @@ from ebbtide.engine.run_tables import read_plan
 from ebbtide.engine.spark.failures import own_errors
 from ebbtide.engine.tables.contracts import NEWLY_REFERENCED, RANGES
 from ebbtide.targets.repository.lifecycle import policy_table, references
-from ebbtide.targets.repository.model import RepositoryInfo
+from ebbtide.targets.repository.model import METADATA, RepositoryInfo
 from ebbtide.targets.repository.outputs import has_policy, write_addresses, write_policy, write_stats
 from ebbtide.targets.repository.planner import Planner
 from ebbtide.targets.repository.policy import PolicyRun
 from ebbtide.targets.repository.protocol import VersionedRepository
-from ebbtide.targets.repository.ranges import written_ranges
+from ebbtide.targets.repository.ranges import has_few_entries, written_ranges
 from ebbtide.targets.repository.retention import kept_ranges, read_kept
-from ebbtide.targets.repository.rulebook import Rulebook, current_rulebook, parse_rulebook
+from ebbtide.targets.repository.rules import RepositoryRules, current_rules, parse_rules
 from ebbtide.targets.repository.uncommitted import save_states
 from ebbtide.targets.repository.world import ONLY_WORLD, World, world_of
 
@@ -68,7 +68,7 @@ class RepositoryCollector(Collector):
 
     context: Context
     repository: VersionedRepository
-    rulebook: Rulebook
+    rules: RepositoryRules
     """The rules to plan by; at apply, those that the plan was made by."""
     full: bool = False
     """Trust no cache: read everything again."""
@@ -78,12 +78,12 @@ class RepositoryCollector(Collector):
         cls, context: Context, repository: VersionedRepository, plan: Manifest
     ) -> RepositoryCollector:
         """Return the collector that made a plan."""
-        return cls(context, repository, parse_rulebook(plan.policy, plan.collector))
+        return cls(context, repository, parse_rules(plan.policy, plan.collector))
 
     @property
     def name(self) -> str:
         """The names of the collectors, joined."""
-        return self.rulebook.name
+        return self.rules.name
 
     @property
     def identity(self) -> Identity:
@@ -96,8 +96,8 @@ class RepositoryCollector(Collector):
 
     def policy(self) -> Policy:
         """Return the rules, and for how long the bin keeps deleted items."""
-        days = bin_days(self.context, self._info.uid, self.rulebook)
-        return Policy(self.rulebook.text, self.rulebook.hash, days)
+        days = bin_days(self.context, self._info.uid, self.rules)
+        return Policy(self.rules.text, self.rules.hash, days)
 
     def reach(self) -> Reach:
         """Reach the repository's store."""
@@ -112,6 +112,10 @@ class RepositoryCollector(Collector):
         self.repository.finish_interrupted_restore(self.context)
         return () if self.repository.has_fence else (_NO_FENCE,)
 
+    def estimate(self) -> int | None:
+        """Return the number of entries; where the store is listed too, only an earlier plan can tell."""
+        return self.repository.estimate() if self.rules.uncommitted is None else None
+
     def collect(self, run: Run) -> Collected:
         """Read the repository's metadata, and list the store if that is needed."""
         planner = Planner(
@@ -119,7 +123,7 @@ class RepositoryCollector(Collector):
             self.context,
             self.repository,
             self._info,
-            self.rulebook,
+            self.rules,
             run.now,
             self.full,
             run.on_progress,
@@ -148,7 +152,7 @@ class RepositoryCollector(Collector):
         if self.sequence() < plan.snapshot["sequence"]:
             raise _stale(f"the catalog of {plan.target} is older than the one that was planned from")
         try:
-            current = current_rulebook(self.repository, self.rulebook)
+            current = current_rules(self.repository, self.rules)
         except PolicyError as broken:
             what = f"the rules of {plan.target} were removed or can no longer be read: {broken.what}"
             raise _stale(what) from broken
@@ -163,11 +167,11 @@ class RepositoryCollector(Collector):
         """Return the repository's change counter."""
         return self.repository.sequence()
 
-    def newly_referenced(self, spark: SparkSession, plan: Manifest, folder: RunFolder) -> DataFrame:
+    def newly_referenced(self, spark: SparkSession, plan: Manifest, folder: RunFolder) -> DataFrame | None:
         """Find planned items that became referenced; nothing is read if nothing changed."""
         if self.sequence() == plan.snapshot["sequence"]:
-            return NEWLY_REFERENCED.read(spark)
-        rules = self.rulebook
+            return None
+        rules = self.rules
         snapshot = self.repository.snapshot()
         world = world_of(self.repository, snapshot, rules.policy, plan.now, rules.retention)
         return newly_referenced(spark, world, rules, folder)
@@ -190,10 +194,10 @@ class RepositoryCollector(Collector):
         """
         label, store = label_of(plan, attempt.now()), self.repository.store_spec()
         if label is None:
-            return store_deleter(store, attempt)
+            return store_deleter(store, attempt, not_below=METADATA)
         contents = self.repository.bin()
         contents.write(label)
-        return Recycler(store, attempt, items_of(contents.root, label.folder))
+        return Recycler(store, attempt, items_of(contents.root, label.folder), METADATA)
 
     def before_apply(self, spark: SparkSession, plan: Manifest) -> None:
         """Write the outputs if the planner was killed before it did."""
@@ -218,18 +222,18 @@ class RepositoryCollector(Collector):
 
     def _write_statistics(self, plan: Manifest, applied: Applied) -> None:
         store, ledger = self.repository.store(), self.context.ledger
-        if self.rulebook.lifecycle is not None:
+        if self.rules.lifecycle is not None:
             # The day on which it ended, not today: applying a finished run again must not count it twice.
             finished = ledger.run(plan.run_id).finished_at or self.context.clock()
             write_stats(store, plan, applied.outcomes.values(), finished)
         # Objects that were restored since must be found again, in partitions that this run had settled.
-        if self.rulebook.uncommitted is not None and not restored_since(ledger, plan.target_uid, plan.run_id):
+        if self.rules.uncommitted is not None and not restored_since(ledger, plan.target_uid, plan.run_id):
             save_states(store, run_folder(self.context.root, plan.run_id), plan, applied.outcomes)
 
     def _write_outputs(self, spark: SparkSession, plan: Manifest, *, again: bool = False) -> None:
         """Write a lifecycle plan beside the data; the policy is written last and so proves the addresses."""
         store = self.repository.store()
-        if self.rulebook.lifecycle is None or (again and has_policy(store, plan.run_id)):
+        if self.rules.lifecycle is None or (again and has_policy(store, plan.run_id)):
             return
         if plan.batches:
             with own_errors():
@@ -237,7 +241,7 @@ class RepositoryCollector(Collector):
                 found = rows.where(f.col("collector") == str(CollectorName.LIFECYCLE))
                 spec = self.repository.store_spec()
                 write_addresses(found, spec, plan.run_id, plan.made_at, rehearsal=plan.rehearsal)
-        row = PolicyRun(plan.run_id, plan.now, self.rulebook.lifecycle, succeeded=False)
+        row = PolicyRun(plan.run_id, plan.now, self.rules.lifecycle, succeeded=False)
         write_policy(store, plan.run_id, policy_table([row]), rehearsal=plan.rehearsal)
 
 
@@ -247,14 +251,14 @@ def identity_of(repository: VersionedRepository) -> Identity:
     return Identity(repository.url, found.uid, found.namespace)
 
 
-def bin_days(context: Context, target_uid: str, rulebook: Rulebook) -> int | None:
+def bin_days(context: Context, target_uid: str, rules: RepositoryRules) -> int | None:
     """
     Return for how many days a run keeps items in the recycle bin; None if it deletes them for good.
 
     The longest of the target's setting and the rules of its policy counts, for all items of the run: several
     rules may have matched an object, and none has if it is garbage.
     """
-    said = [context.ledger.recycling_days(target_uid), rulebook.policy.recycle_days]
+    said = [context.ledger.recycling_days(target_uid), rules.policy.recycle_days]
     return max((days for days in said if days is not None), default=None)
 
 
@@ -267,9 +271,13 @@ def _stale(what: str) -> StalePlan:
     return StalePlan(what, why="the plan was made for something else", fix="make a new plan")
 
 
-def newly_referenced(spark: SparkSession, world: World, rules: Rulebook, folder: RunFolder) -> DataFrame:
+def newly_referenced(
+    spark: SparkSession, world: World, rules: RepositoryRules, folder: RunFolder
+) -> DataFrame:
     """Return the planned items that a reference keeps now and that none kept at the plan's snapshot."""
-    now = written_ranges(spark, {ONLY_WORLD: world}, folder.scratch / "ranges")
+    place = folder.scratch / "ranges"
+    now = written_ranges(spark, {ONLY_WORLD: world}, place)
+    few = has_few_entries(place)
     planned = RANGES.read(spark, folder.snapshot)
     keepers = {
         CollectorName.LIFECYCLE: _lifecycle_keepers,
@@ -278,7 +286,7 @@ def newly_referenced(spark: SparkSession, world: World, rules: Rulebook, folder:
     }
     plan = read_plan(spark, folder)
     found = [
-        keepers[one](now, planned, world)
+        keepers[one](now, planned, world, few=few)
         .select("hash", "key", "holder", "why")
         .join(
             plan.where(f.col("collector") == str(one)).select("hash").hint("shuffle_hash"),
@@ -297,7 +305,7 @@ def newly_referenced(spark: SparkSession, world: World, rules: Rulebook, folder:
     return NEWLY_REFERENCED.check(keeper.select("hash", f.concat(why, f.lit(")")).alias("reason")))
 
 
-def _lifecycle_keepers(now: DataFrame, planned: DataFrame, world: World) -> DataFrame:
+def _lifecycle_keepers(now: DataFrame, planned: DataFrame, world: World, *, few: bool) -> DataFrame:
     """Return references that have not lapsed, in ranges with a referrer that the plan did not see."""
     # `days` may hold nulls, which never equal each other in a join; as text they do.
     treatment = f.to_json(f.struct(f.col("days")), {"ignoreNullFields": "false"})
@@ -305,17 +313,23 @@ def _lifecycle_keepers(now: DataFrame, planned: DataFrame, world: World) -> Data
     new = now.withColumn("treatment", treatment).join(
         seen, [*_SAME_RANGE, "referrer", "treatment"], "left_anti"
     )
-    return references(new, {ONLY_WORLD: world}).where(f.unix_micros("lapse") > to_micros(world.now))
+    found = references(new, {ONLY_WORLD: world}, few=few)
+    return found.where(f.unix_micros("lapse") > to_micros(world.now))
 
 
-def _uncommitted_keepers(now: DataFrame, planned: DataFrame, world: World) -> DataFrame:
+def _uncommitted_keepers(now: DataFrame, planned: DataFrame, world: World, *, few: bool) -> DataFrame:
     """Return all references in ranges that the plan did not see."""
-    return references(
-        now.join(planned.select(*_SAME_RANGE).distinct(), _SAME_RANGE, "left_anti"), {ONLY_WORLD: world}
-    )
+    new = now.join(planned.select(*_SAME_RANGE).distinct(), _SAME_RANGE, "left_anti")
+    return references(new, {ONLY_WORLD: world}, few=few)
 
 
-def _retention_keepers(now: DataFrame, planned: DataFrame, world: World) -> DataFrame:
+def _retention_keepers(
+    now: DataFrame,
+    planned: DataFrame,
+    world: World,
+    *,
+    few: bool,  # noqa: ARG001 (ranges are not divided by key)
+) -> DataFrame:
     """Return references in ranges that a commit keeps at the plan's time and none kept at its snapshot."""
     kept = f.unix_micros("until") > to_micros(world.now)
     seen = kept_ranges(planned).where(kept).select(*_SAME_RANGE)

@@ -41,7 +41,7 @@ from ebbtide.targets.repository.inventory import are_addresses, inventory
 from ebbtide.targets.repository.memory import forget_memory
 from ebbtide.targets.repository.model import METADATA, DeletedRepository
 from ebbtide.targets.repository.protocol import DeletedNamespace, Layout
-from ebbtide.targets.repository.rulebook import GRACE
+from ebbtide.targets.repository.rules import GRACE
 from ebbtide.targets.repository.sweeps import SIDE_BY_SIDE
 
 _MICROSECOND = timedelta(microseconds=1)
@@ -153,7 +153,7 @@ class DeletedRepositoryCollector(Collector):
 
     def actor(self, plan: Manifest, attempt: Attempt) -> Actor:  # noqa: ARG002 (the namespace is the plan's)
         """Delete metadata too: nothing reads the commits of a repository that the catalog does not know."""
-        return store_deleter(self.namespace.store().spec, attempt, metadata=True)
+        return store_deleter(self.namespace.store().spec, attempt, not_below="")
 
     def after_apply(
         self,

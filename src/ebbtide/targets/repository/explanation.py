@@ -32,10 +32,10 @@ from ebbtide.core.display import Block, Explanation, Heading, Table
 from ebbtide.core.errors import AddressError, EbbtideError, NotFound
 from ebbtide.core.format import human_bytes
 from ebbtide.core.instant import NEVER, format_instant, format_second, to_micros
-from ebbtide.engine.burials import RestoredItem
 from ebbtide.engine.collector import Context
 from ebbtide.engine.object_bin import StoreBin
 from ebbtide.engine.removed_items import held_by_restore
+from ebbtide.engine.removed_table import RestoredItem
 from ebbtide.engine.tables.digest import hash_addresses
 from ebbtide.storage.address import canonical, is_inside
 from ebbtide.storage.store import ObjectInfo, Store
@@ -46,7 +46,7 @@ from ebbtide.targets.repository.policy import lapses_after
 from ebbtide.targets.repository.protocol import DeletedNamespace, VersionedRepository
 from ebbtide.targets.repository.ranges import ReachedRange, reached_ranges
 from ebbtide.targets.repository.removed_objects import RemovedObjects
-from ebbtide.targets.repository.rulebook import every_rule
+from ebbtide.targets.repository.rules import every_rule
 from ebbtide.targets.repository.segments import hold_reason, holder_text, lifetime_of
 from ebbtide.targets.repository.world import World, world_of
 
@@ -128,7 +128,7 @@ class ObjectExplanation:
     """The one that lives longest is the first."""
     terms: tuple[ExplainedTerm, ...] = ()
     """Their terms, if the repository has retention rules; the latest first."""
-    burial: RemovedObject | None = None
+    removal: RemovedObject | None = None
 
 
 _Decided = TypeVar("_Decided", ItemVerdict, ObjectExplanation)
@@ -145,13 +145,13 @@ def explain(world: World, *keys_or_addresses: str) -> list[ObjectExplanation]:
     return [_explanation(world, address, found[address]) for address in sorted(found)[:MOST_ADDRESSES]]
 
 
-def with_removal(explanation: ObjectExplanation, burial: RemovedObject | None) -> ObjectExplanation:
+def with_removal(explanation: ObjectExplanation, removal: RemovedObject | None) -> ObjectExplanation:
     """Return the explanation of an object that a run removed: it is absent, whatever refers to it."""
-    if burial is None:
+    if removal is None:
         return explanation
-    how = "set it aside" if burial.until else "deleted it"
-    reason = f"run {burial.run_id} {how} at {format_instant(burial.since)}"
-    return replace(explanation, decision=ABSENT, reason=reason, burial=burial)
+    how = "set it aside" if removal.until else "deleted it"
+    reason = f"run {removal.run_id} {how} at {format_instant(removal.since)}"
+    return replace(explanation, decision=ABSENT, reason=reason, removal=removal)
 
 
 def held_since_restore(
@@ -490,8 +490,8 @@ def _found(
 def blocks(e: ObjectExplanation) -> Iterator[Block]:
     """Return one explanation as blocks to show."""
     yield Heading(e.address, human_bytes(e.size))
-    if e.burial:
-        b = e.burial
+    if e.removal:
+        b = e.removal
         how = f"set aside until {format_second(b.until)}" if b.until else "for good"
         back = f"; ebb restore {b.run_id} {e.address}" if b.until else ""
         done = "took" if b.until else "deleted"

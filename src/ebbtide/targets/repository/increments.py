@@ -29,9 +29,11 @@ from pyspark.sql import functions as f
 
 from ebbtide.core.errors import MetadataError
 from ebbtide.engine.spark.failures import own_errors
+from ebbtide.engine.spark.latency import is_small
 from ebbtide.engine.verdicts import laid_over
+from ebbtide.targets.repository.address_verdicts import reference_verdicts
 from ebbtide.targets.repository.affected import affected_table, finish_folder, make_folder, write_affected
-from ebbtide.targets.repository.lifecycle import reference_verdicts, references
+from ebbtide.targets.repository.lifecycle import references
 from ebbtide.targets.repository.model import RangeInfo
 from ebbtide.targets.repository.range_cache import RangeCache
 from ebbtide.targets.repository.world import World
@@ -78,21 +80,23 @@ def compare_ranges(
     folder: Path,
     *,
     again: bool = False,
+    few: bool = False,
     most_changed: float = 0.5,
 ) -> RangeChanges:
     """
     Decode the ranges that are not in the cache, or all of them `again`, and compare with the last run.
 
+    If `few` entries are known to be all, one task reads them: dividing them would be a job of its own.
     If more than the fraction `most_changed` of all entries is affected, computing everything is faster.
     """
     try:
         with own_errors():
-            counts = _compare_ranges(ranges, before, worlds, folder, again=again)
+            counts = _compare_ranges(ranges, before, worlds, folder, again=again, few=few)
     except MetadataError:
         if before is None:
             raise
         # A range of the last run may be gone from the store. Computing everything does not need it.
-        return compare_ranges(ranges, None, worlds, folder, again=again)
+        return compare_ranges(ranges, None, worlds, folder, again=again, few=few)
     few = before is not None and counts["affected"] <= most_changed * counts["entries"]
     affected = counts.pop("affected")
     return RangeChanges(**counts, affected=affected if few else None, folder=folder)
@@ -101,14 +105,21 @@ def compare_ranges(
 def updated_verdicts(ranges: DataFrame, worlds: Mapping[int, World], seen: RangeChanges) -> UpdatedVerdicts:
     """Compute the verdicts on the affected addresses, or on all of them."""
     if seen.affected is None:
-        return UpdatedVerdicts(reference_verdicts(references(ranges, worlds)), None, 0)
+        every = references(ranges, worlds, few=is_small(seen.entries))
+        return UpdatedVerdicts(reference_verdicts(every), None, 0)
     affected = affected_table(ranges.sparkSession, seen.folder)
     among = references(ranges, worlds, among=seen.folder)
     return UpdatedVerdicts(reference_verdicts(among, affected), affected, seen.affected)
 
 
 def _compare_ranges(
-    now: DataFrame, before: DataFrame | None, worlds: Mapping[int, World], folder: Path, *, again: bool
+    now: DataFrame,
+    before: DataFrame | None,
+    worlds: Mapping[int, World],
+    folder: Path,
+    *,
+    again: bool,
+    few: bool,
 ) -> dict[str, int]:
     """Decode new ranges, or all of them `again`; write affected addresses to a folder, and count."""
     make_folder(folder)
@@ -125,7 +136,7 @@ def _compare_ranges(
     files = {number: world.files for number, world in worlds.items()}
     tasks = (4 if again else 1) * now.sparkSession.sparkContext.defaultParallelism
     # Versions of the same range of keys meet in one task, where they can be compared.
-    spread = units.repartitionByRange(tasks, "world", "min_key")
+    spread = units.repartitionByRange(1 if few else tasks, "world", "min_key")
     visitor = _RangeComparer(files, folder if before is not None else None, again)
     counts = spread.mapInArrow(visitor, ", ".join(f"{name} long" for name in _COUNTS.names)).toArrow()
     totals = {name: sum(counts.column(name).to_pylist()) for name in _COUNTS.names}

@@ -3,13 +3,11 @@ Lifecycle, in the order of the steps of seed 000.
 
 1. `policy_table`, `current_rules`: the dates of all runs, and up to which date runs have deleted
 2. `potential_commits`: commits that may hold something that no earlier run could delete
-3. `references`, `reference_verdicts`: the expired addresses, read by range first and then grouped by address
-4. `deduplicated`: until when each address is held, by all its references
+3. `references`: the references in every range, with the time at which each lapses
+4. `reference_verdicts` in address_verdicts.py: until when each address is held, by all its references
 
 Steps 3 and 4 do not depend on the time: they tell *until when* an address is held and by what, not whether it
-is. The result is a pure function of the ranges that name the address, their referrers and the rules. Every
-aggregate is a minimum, a maximum or a union, so that neither the order of references nor a repeated one can
-change it.
+is. The result is a pure function of the ranges that name the address, their referrers and the rules.
 """
 
 from __future__ import annotations
@@ -21,13 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame
 
-from ebbtide.core.decision import CollectorName, HoldReason
-from ebbtide.core.instant import NEVER, to_micros
-from ebbtide.engine.tables.contracts import REFERENCES, labels
-from ebbtide.engine.verdicts import GONE, TOUCHED, UNTOUCHED
+from ebbtide.engine.tables.contracts import REFERENCES
 from ebbtide.targets.repository.affected import is_affected
 from ebbtide.targets.repository.model import Commit, RangeInfo
 from ebbtide.targets.repository.policy import PolicyRun, ReferrerKind
@@ -44,13 +38,12 @@ from ebbtide.targets.repository.segments import (
     holder_text,
     lifetime_of,
 )
-from ebbtide.targets.repository.world import WORLD_VERDICTS, World
+from ebbtide.targets.repository.world import World
 
 _NEVER_POTENTIAL = datetime.max.replace(tzinfo=UTC)
 _FROM_THE_BEGINNING = datetime.min.replace(tzinfo=UTC)
 MOST_BUFFERED = 2_000_000
 """How many rows a task buffers before it emits them."""
-_NEVER = f"timestamp_micros({to_micros(NEVER)})"
 
 
 @dataclass(frozen=True, order=True)
@@ -165,6 +158,7 @@ def references(
     worlds: Mapping[int, World],
     *,
     among: Path | None = None,
+    few: bool = False,
 ) -> DataFrame:
     """
     Step 3, by range. Return every key of every range, or those of affected addresses, with its lapse.
@@ -184,9 +178,8 @@ def references(
     grouped = ranges_with_referrers(ranges)
     # Versions of the same keys meet in one task, one after the other, so that common rows are emitted once.
     # Where only a few rows are wanted, partitioning by key would take longer than it saves.
-    spread = (
-        grouped.repartition(cores, "range_id") if among else grouped.repartitionByRange(4 * cores, *order)
-    )
+    tasks = 1 if few else 4 * cores
+    spread = grouped.repartition(cores, "range_id") if among else grouped.repartitionByRange(tasks, *order)
     return spread.sortWithinPartitions(*order).mapInArrow(_RangeReader(rules, among), REFERENCES.schema)
 
 
@@ -250,86 +243,3 @@ class _Keys(Sequence[str]):
 
     def __getitem__(self, index: Any) -> Any:
         return self._array[index].as_py()
-
-
-def reference_verdicts(
-    references: DataFrame,
-    affected: DataFrame | None = None,
-    collector: CollectorName = CollectorName.LIFECYCLE,
-) -> DataFrame:
-    """Add up the references to each address; an affected one without any is gone."""
-    if affected is not None:
-        references = references.unionByName(affected, allowMissingColumns=True)
-    # Of those that live longest, the first: a smallest, as where an executor dropped what it had twice.
-    latest = f.struct((-f.unix_micros("lapse")).alias("until"), "key", "holder", "why")
-    keeper = f.struct("key", "holder", "why")
-    added = references.groupBy("world", "hash").agg(
-        f.min(_touched("address")).alias("address"),
-        f.max(_touched("address")).alias("last_address"),
-        f.min(_touched(latest)).alias("latest"),
-        f.min(f.when(~f.col("touched"), keeper)).alias("keeper"),
-        f.sort_array(f.collect_set(_touched("key"))).alias("names"),
-        f.array_sort(f.array_distinct(f.flatten(f.collect_set(_touched("rules"))))).alias("rules"),
-        f.max(_touched("size")).alias("size"),
-        f.max(_touched("created")).alias("created"),
-        f.max("touched").alias("touched"),
-    )
-    judged = deduplicated(added)
-    kinds = {"kind": _kind(f.col("touched")), "collector": f.lit(str(collector))}
-    return WORLD_VERDICTS.check(judged.withColumns(kinds))
-
-
-def deduplicated(added: DataFrame) -> DataFrame:
-    """
-    Step 3. Say until when each address that a rule touches is held, and by what: by all that references it.
-
-    A reference that no rule matches never lapses; the first such one is the address's `keeper`.
-
-    References are matched by the hash of the canonical address. Two addresses with one hash would both be
-    kept, which is the safe mistake.
-    """
-    until = f.timestamp_micros(-f.col("latest.until"))
-    deadline, hold, holder = until, f.col("latest.why"), _named("latest")
-    for when, why, by in reversed([*_guards(), _keeper()]):
-        deadline = f.when(when, f.expr(_NEVER)).otherwise(deadline)
-        hold = f.when(when, why).otherwise(hold)
-        holder = f.when(when, by).otherwise(holder)
-    return added.withColumns(
-        {
-            "deadline": _touched(deadline),
-            "hold": _touched(hold),
-            "holder": _touched(holder),
-            "labels": labels(branch=f.col("latest.holder")),
-        }
-    )
-
-
-def _keeper() -> tuple[Column, Column, Column]:
-    return f.col("keeper").isNotNull(), f.col("keeper.why"), _named("keeper")
-
-
-def _guards() -> list[tuple[Column, Column, Column]]:
-    """
-    Name what is never deleted by any rule, whatever the references say.
-
-    Inside its namespace a canonical address is relative, so a full URL lies outside.
-    """
-    guards = [
-        (f.col("address") != f.col("last_address"), HoldReason.COLLISION),
-        (f.col("address").contains("://"), HoldReason.OUTSIDE),
-        (f.col("address").startswith("_lakefs/"), HoldReason.METADATA),
-    ]
-    return [(when, f.lit(str(why)), f.col("address")) for when, why in guards]
-
-
-def _touched(value: str | Column) -> Column:
-    return f.when(f.col("touched"), value if isinstance(value, Column) else f.col(value))
-
-
-def _kind(touched: Column) -> Column:
-    return f.when(touched, TOUCHED).when(~touched, UNTOUCHED).otherwise(GONE)
-
-
-def _named(reference: str) -> Column:
-    """Name a reference in words: its key, then who holds it."""
-    return f.concat_ws(" ", f"{reference}.key", f"{reference}.holder")

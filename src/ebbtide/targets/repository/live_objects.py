@@ -36,9 +36,8 @@ from pyspark.sql import types as t
 
 from ebbtide.core.errors import LiveObjectMissing, NotFound
 from ebbtide.core.instant import to_micros
-from ebbtide.engine.tables.antijoin import without
 from ebbtide.engine.tables.counted import read_counted
-from ebbtide.engine.tables.digest import hash_addresses
+from ebbtide.engine.tables.digest import hash_addresses, without
 from ebbtide.engine.tables.row_counts import record_counts
 from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.repository.affected import note_affected
@@ -198,7 +197,7 @@ def _stop(missing: list[str]) -> LiveObjectMissing:
     return LiveObjectMissing(
         f"{count} referenced objects are missing from the store; stopping before anything is deleted",
         why="either the catalog and the store disagree about names, or data is lost already;"
-        " what looks like garbage may be what is missing",
+        " an object that looks like garbage may be a missing one under another name",
         fix="if a run was interrupted ('ebb runs' shows it), finish it first with 'ebb apply': it may have"
         " deleted them; otherwise find out what happened to them before anything is deleted",
         details=first,

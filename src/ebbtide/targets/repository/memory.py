@@ -22,9 +22,8 @@ from pyspark.sql import functions as f
 
 from ebbtide.core.errors import MetadataError
 from ebbtide.engine.build import build_id
-from ebbtide.engine.durability import write_durably
+from ebbtide.engine.files import remove_unused, write_durably
 from ebbtide.engine.run_folder import OnStep
-from ebbtide.engine.sealed import remove_unused
 from ebbtide.engine.tables.contracts import RANGES, VERDICTS
 from ebbtide.engine.tables.row_counts import check_counts, counted_rows, link_table
 from ebbtide.engine.verdicts import TOUCHED, UNTOUCHED, Layers

@@ -61,7 +61,7 @@ def write_addresses(
 ) -> None:
     """Write the planned addresses from the executors, partitioned by the day of the plan."""
     writer = _AddressWriter(store, run_id, f"{FOLDER}/addresses/date={made_at:%Y-%m-%d}", rehearsal)
-    plan.select("address", "names", "rules").mapInArrow(writer, "written long").count()
+    plan.select("address", "names", "rules").mapInArrow(writer, "written long").toArrow()
 
 
 def write_stats(store: Store, manifest: Manifest, outcomes: Iterable[Tally], finished_at: datetime) -> None:

@@ -26,22 +26,22 @@ from pyspark.sql import functions as f
 
 from ebbtide.core.decision import CollectorName
 from ebbtide.engine.collector import Collected, Context
+from ebbtide.engine.files import remove_unused
 from ebbtide.engine.removed_table import RemovedTable
 from ebbtide.engine.run_folder import OnStep, RunFolder, no_step
-from ebbtide.engine.sealed import remove_unused
 from ebbtide.engine.spark.progress import OnProgress, no_progress
 from ebbtide.engine.tables.contracts import LABELS, VERDICTS, Contract
 from ebbtide.engine.verdicts import TOUCHED, Layers
+from ebbtide.targets.repository.address_verdicts import reference_verdicts
 from ebbtide.targets.repository.increments import RangeChanges, compare_ranges, updated_verdicts
-from ebbtide.targets.repository.lifecycle import reference_verdicts
 from ebbtide.targets.repository.live_objects import Scope, reaped_hashes, referenced
 from ebbtide.targets.repository.memory import Memory, Remembered
 from ebbtide.targets.repository.model import RepositoryInfo, Snapshot
 from ebbtide.targets.repository.policy import policy_warnings
 from ebbtide.targets.repository.protocol import VersionedRepository
-from ebbtide.targets.repository.ranges import written_ranges
+from ebbtide.targets.repository.ranges import has_few_entries, written_ranges
 from ebbtide.targets.repository.retention import retained_references
-from ebbtide.targets.repository.rulebook import Rulebook
+from ebbtide.targets.repository.rules import RepositoryRules
 from ebbtide.targets.repository.uncommitted import (
     Listed,
     check_history,
@@ -67,7 +67,7 @@ class Planner:
     repository: VersionedRepository
     info: RepositoryInfo
     """The repository as it was when the plan began."""
-    rulebook: Rulebook
+    rules: RepositoryRules
     now: datetime
     full: bool = False
     """Trust no cache: decode every range and compute every verdict."""
@@ -96,17 +96,18 @@ class Planner:
         worlds = {ONLY_WORLD: replace(self._world(snapshot), reference_folder=memory.references)}
         ranges = written_ranges(self.spark, worlds, folder.snapshot)
         self.on_step("ranges listed")
-        policy = self.rulebook.lifecycle
+        policy = self.rules.lifecycle
         earlier = memory.recall(self.spark, policy) if policy and not self.full else None
         before = earlier.ranges if earlier else None
-        seen = compare_ranges(ranges, before, worlds, folder.scratch / "affected", again=self.full)
+        few, place = has_few_entries(folder.snapshot), folder.scratch / "affected"
+        seen = compare_ranges(ranges, before, worlds, place, again=self.full, few=few)
         self.on_step("ranges decoded")
         collected = Collected(
-            Layers(folder.scratch), _described(snapshot, seen), policy_warnings(self.rulebook.policy)
+            Layers(folder.scratch), _described(snapshot, seen), policy_warnings(self.rules.policy)
         )
         if policy:
             kept = self._lifecycle(folder, ranges, worlds, seen, memory, earlier, begun)
-            if len(self.rulebook.collectors) == 1:
+            if len(self.rules.collectors) == 1:
                 return replace(collected, verdicts=kept)
             collected = replace(collected, verdicts=kept)
         collected = self._all(folder, collected, ranges, worlds, listed, snapshot)
@@ -115,16 +116,16 @@ class Planner:
         return collected
 
     def _listed(self, folder: RunFolder) -> Listed | None:
-        if self.rulebook.uncommitted is None:
+        if self.rules.uncommitted is None:
             return None
         place = folder.scratch / "listing"
         place.mkdir(parents=True)
-        listed = read_listing(self.spark, self.repository, self.rulebook.uncommitted, place, self.on_progress)
+        listed = read_listing(self.spark, self.repository, self.rules.uncommitted, place, self.on_progress)
         self.on_step("store listed")
         return listed
 
     def _world(self, snapshot: Snapshot) -> World:
-        rules = self.rulebook
+        rules = self.rules
         return world_of(self.repository, snapshot, rules.policy, self.now, rules.retention)
 
     def _lifecycle(
@@ -139,7 +140,7 @@ class Planner:
     ) -> Layers:
         """Do steps 2 and 3 of seed 000; step 4 depends on the time and is the engine's."""
         again = updated_verdicts(ranges, worlds, seen)
-        policy = self.rulebook.policy
+        policy = self.rules.policy
         kept = memory.keep(
             self.spark, policy, folder.run_id, folder.snapshot, again, earlier, begun, self.on_step
         )
@@ -159,23 +160,23 @@ class Planner:
         table = RemovedTable(self.context.root, self.context.ledger, self.info.uid)
         removed = table.folded(self.context.clock())
         parts, known = [], None
-        if self.rulebook.lifecycle:
+        if self.rules.lifecycle:
             touched = collected.verdicts.read(self.spark, TOUCHED)
             parts.append(removed.without_gone(touched))
-        if self.rulebook.retention:
+        if self.rules.retention:
             lapsing = retained_references(ranges, worlds, folder.scratch / "lapsing")
             found = reference_verdicts(lapsing, collector=CollectorName.RETENTION)
             parts.append(removed.without_gone(found.where(f"kind = '{TOUCHED}'")))
         if listed is None:
             known = referenced(ranges, worlds, Scope()).select("hash").distinct().count()
-        if listed is not None and self.rulebook.uncommitted is not None:
+        if listed is not None and self.rules.uncommitted is not None:
             gone = removed.gone(self.spark)
             swept = sweep(
                 self.spark,
                 listed,
                 ranges,
                 worlds[ONLY_WORLD],
-                self.rulebook.uncommitted,
+                self.rules.uncommitted,
                 self.repository.layout,
                 gone,
                 lambda: reaped_hashes(self.spark, self.repository.reaped(), folder.scratch),
@@ -195,7 +196,7 @@ class Planner:
         self, folder: RunFolder, listed: Listed | None, snapshot: Snapshot, place: Any
     ) -> dict[str, Any]:
         """Keep the states for the next run with the plan."""
-        rules = self.rulebook.uncommitted
+        rules = self.rules.uncommitted
         if listed is None or rules is None:
             return {}
         uploads = max(rules.grace, self.repository.upload_life)

@@ -13,7 +13,6 @@ from ebbtide.core.decision import Decision, HoldReason
 from ebbtide.core.display import Table
 from ebbtide.core.documents import nearest
 from ebbtide.core.errors import BadInput, WorldError
-from ebbtide.core.instant import parse_instant
 from ebbtide.input_files import read_document
 from ebbtide.targets.repository.policy import lake_policy, policy_hash, policy_warnings
 from ebbtide.targets.repository.simulation import Simulated, simulate
@@ -27,6 +26,8 @@ from ebbtide.targets.target import (
     StartSpark,
     Workspace,
     WorldResult,
+    case_header,
+    case_time,
     needed,
 )
 
@@ -80,12 +81,18 @@ class LakeSuite(PolicySuite):
     needs_spark = True
 
     def case(self, data: dict[str, Any], where: str) -> LakeCase:
-        """Check one case."""
-        return lake_case(data, where)
+        """Return a case about a lake; WorldError names the field that is invalid."""
+        name, label = case_header(data, where, FIELDS)
+        try:
+            world = world_document(data.get("world"))
+        except BadInput as wrong:
+            raise type(wrong)(f"{label}: {wrong.what}", why=wrong.why, fix=wrong.fix) from None
+        return LakeCase(name, world, case_time(data, label), _expect(data.get("expect"), label))
 
     def run(self, spark: SparkSession | None, cases: Sequence[LakeCase]) -> Sequence[CaseResult]:
-        """Evaluate all cases in one Spark job."""
-        return run_cases(needed(spark), cases)
+        """Evaluate all cases in one Spark job and compare each with its expectation."""
+        simulated = simulate(needed(spark), [(case.world, case.now) for case in cases])
+        return [_compare(case, found) for case, found in zip(cases, simulated, strict=True)]
 
     def check(self, document: Any) -> CheckedPolicy:
         """Check a policy without setting it."""
@@ -109,14 +116,6 @@ def _lists(value: dict[str, list[str]]) -> str:
     return "; ".join(f"{name} {', '.join(items) or 'nothing'}" for name, items in value.items())
 
 
-def run_cases(spark: SparkSession, cases: Sequence[LakeCase]) -> list[CaseResult]:
-    """Evaluate all cases at once and compare each with what it expects."""
-    if not cases:
-        return []
-    simulated = simulate(spark, [(case.world, case.now) for case in cases])
-    return [_compare(case, found) for case, found in zip(cases, simulated, strict=True)]
-
-
 def _compare(case: LakeCase, found: Simulated) -> CaseResult:
     actual = {name: found.addresses(Decision(name)) for name in case.expect}
     passed = all(_matches(name, expected, found) for name, expected in case.expect.items())
@@ -137,19 +136,6 @@ def _matches(name: str, expected: list[str], found: Simulated) -> bool:
         return set(expected) == every
     usual = {row["address"] for row in found.decisions if row["hold"] in _USUAL}
     return every - usual <= set(expected) <= every
-
-
-def lake_case(data: dict[str, Any], where: str) -> LakeCase:
-    """Return a case about a lake; WorldError names the field that is invalid."""
-    for name in data:
-        if name not in FIELDS:
-            raise WorldError(f"{where}: unknown field {name!r}", fix=nearest(str(name), FIELDS))
-    label = f"{where} ({data.get('name', 'unnamed')})"
-    try:
-        world, now = world_document(data.get("world")), parse_instant(data.get("now", ""))
-    except BadInput as wrong:
-        raise type(wrong)(f"{label}: {wrong.what}", why=wrong.why, fix=wrong.fix) from None
-    return LakeCase(str(data.get("name", "unnamed")), world, now, _expect(data.get("expect"), label))
 
 
 def _expect(data: Any, where: str) -> dict[str, list[str]]:

@@ -144,6 +144,9 @@ class VersionedRepository(RuleSource, Protocol):
     def branch_ids(self) -> Mapping[str, str]:
         """Return the id of each branch, by name."""
 
+    def estimate(self) -> int | None:
+        """Return about how many entries commits and staging have; None if that takes long to find out."""
+
     # Objects
 
     def store(self) -> Store:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ebbtide.core.errors import MetadataError
-from ebbtide.engine.sealed import mark_used, read_sealed, write_sealed
+from ebbtide.engine.files import mark_used, read_sealed, write_sealed
 from ebbtide.engine.tables.digest import hash_addresses
 from ebbtide.storage.address import canonical_column
 from ebbtide.targets.repository.model import RangeInfo

@@ -21,7 +21,10 @@ from pyspark.sql import functions as f
 
 from ebbtide.core.decision import HoldReason
 from ebbtide.core.errors import MetadataError
+from ebbtide.engine.spark.latency import is_small
 from ebbtide.engine.tables.contracts import RANGES
+from ebbtide.engine.tables.counted import read_rows
+from ebbtide.engine.tables.row_counts import counted_rows
 from ebbtide.targets.repository.model import RangeInfo
 from ebbtide.targets.repository.policy import PolicyClass, ReferrerKind
 from ebbtide.targets.repository.protocol import RangeDecoder
@@ -48,6 +51,7 @@ _ROWS = pa.schema(
 )
 _LISTED = ["range_id", "min_key", "max_key", "count"]
 _SIDE_BY_SIDE = 16
+_FEW_RANGES = 1000
 
 
 def written_ranges(spark: SparkSession, worlds: Mapping[int, World], folder: Path) -> DataFrame:
@@ -57,6 +61,13 @@ def written_ranges(spark: SparkSession, worlds: Mapping[int, World], folder: Pat
     RANGES.write(_range_table(spark, worlds, listed, read), folder)
     check_all_read(sum(map(len, listed.values())), len(read.value))
     return RANGES.read(spark, folder)
+
+
+def has_few_entries(folder: Path) -> bool:
+    """Return True if all ranges of a written table together have few entries."""
+    if counted_rows(folder) > _FEW_RANGES:
+        return False
+    return is_small(sum(row["count"] for row in read_rows(RANGES, folder)))
 
 
 def check_all_read(handed_out: int, read: int) -> None:

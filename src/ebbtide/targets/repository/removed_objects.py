@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ebbtide.core.bin_label import Label
 from ebbtide.core.errors import MetadataError, NotFound
-from ebbtide.engine.burials import Buried, RestoredItem, find_burial
 from ebbtide.engine.object_bin import StoreBin
+from ebbtide.engine.removed_table import RemovedItem, RestoredItem, find_item
 from ebbtide.engine.run_folder import run_folder
 from ebbtide.state.runs import Ledger
 from ebbtide.storage.store import StoreSpec, open_store
@@ -28,8 +28,8 @@ class RemovedObjects:
 
     def find(self, url: str, address: str) -> RemovedObject | None:
         """Return what happened to an address of a repository; None if no run removed it."""
-        found = find_burial(self.root, self.ledger, url, address)
-        if not isinstance(found, Buried):
+        found = find_item(self.root, self.ledger, url, address)
+        if not isinstance(found, RemovedItem):
             return None
         label = self._label(found) if found.recycled else None
         until = label.expires if label else None
@@ -37,10 +37,10 @@ class RemovedObjects:
 
     def restored(self, url: str, address: str) -> RestoredItem | None:
         """Return when an address was restored and until when it is held; None if it was not restored."""
-        found = find_burial(self.root, self.ledger, url, address)
+        found = find_item(self.root, self.ledger, url, address)
         return found if isinstance(found, RestoredItem) else None
 
-    def _label(self, found: Buried) -> Label | None:
+    def _label(self, found: RemovedItem) -> Label | None:
         """Return the label of an item that is still in the bin; None if it is not there any more."""
         manifest = run_folder(self.root, found.run_id).read_manifest()
         if manifest.recycling is None:

@@ -20,8 +20,8 @@ from pyspark.sql import functions as f
 
 from ebbtide.core.decision import CollectorName, HoldReason
 from ebbtide.core.instant import NEVER, to_micros
-from ebbtide.engine.tables.antijoin import without
 from ebbtide.engine.tables.contracts import REFERENCES
+from ebbtide.engine.tables.digest import without
 from ebbtide.targets.repository.affected import is_affected, note_affected
 from ebbtide.targets.repository.model import RangeInfo
 from ebbtide.targets.repository.range_cache import RangeCache

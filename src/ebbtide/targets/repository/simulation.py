@@ -24,12 +24,12 @@ from pyspark.sql import functions as f
 from ebbtide.core.decision import CollectorName, Decision
 from ebbtide.core.instant import format_instant, to_micros
 from ebbtide.engine.removed_items import held_by_restore, hold_back
-from ebbtide.engine.tables.antijoin import without
 from ebbtide.engine.tables.contracts import UPLOADS
-from ebbtide.engine.tables.digest import address_hash
+from ebbtide.engine.tables.digest import address_hash, without
 from ebbtide.engine.verdicts import TOUCHED, decisions_at
 from ebbtide.storage.address import canonical, is_inside
 from ebbtide.storage.store import StoreSpec
+from ebbtide.targets.repository.address_verdicts import reference_verdicts
 from ebbtide.targets.repository.increments import compare_ranges, updated_verdicts
 from ebbtide.targets.repository.lifecycle import (
     CurrentRule,
@@ -38,7 +38,6 @@ from ebbtide.targets.repository.lifecycle import (
     current_rules,
     policy_table,
     potential_commits,
-    reference_verdicts,
     references,
 )
 from ebbtide.targets.repository.live_objects import Scope, referenced

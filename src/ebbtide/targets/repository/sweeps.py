@@ -22,7 +22,7 @@ from ebbtide.storage.store import DeleteRequest, Store
 from ebbtide.targets.repository.model import METADATA, STAGED
 from ebbtide.targets.repository.protocol import Layout, RangeDecoder, VersionedRepository
 from ebbtide.targets.repository.ranges import range_infos
-from ebbtide.targets.repository.rulebook import SweepRules
+from ebbtide.targets.repository.rules import SweepRules
 
 SIDE_BY_SIDE = 16
 """How many branches are looked at in parallel: a store answers many small requests as fast as one."""

@@ -46,9 +46,8 @@ from ebbtide.core.instant import NEVER, to_micros
 from ebbtide.core.manifest import Manifest, Tally
 from ebbtide.engine.run_folder import RunFolder
 from ebbtide.engine.spark.progress import OnProgress, no_progress, watch
-from ebbtide.engine.tables.antijoin import without
 from ebbtide.engine.tables.contracts import LISTED, REFERENCED, UPLOADS, labels
-from ebbtide.engine.tables.digest import hash_addresses
+from ebbtide.engine.tables.digest import hash_addresses, without
 from ebbtide.engine.tables.row_counts import record_counts
 from ebbtide.storage.store import Store, StoreSpec, open_store
 from ebbtide.targets.repository.inventory import inventory
@@ -57,7 +56,7 @@ from ebbtide.targets.repository.model import STAGED, RangeInfo, Snapshot
 from ebbtide.targets.repository.protocol import Layout, VersionedRepository
 from ebbtide.targets.repository.range_cache import RangeCache
 from ebbtide.targets.repository.ranges import range_infos
-from ebbtide.targets.repository.rulebook import SweepRules
+from ebbtide.targets.repository.rules import SweepRules
 from ebbtide.targets.repository.sweeps import (
     SIDE_BY_SIDE,
     BranchState,

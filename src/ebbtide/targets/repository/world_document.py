@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ebbtide.core.decision import CollectorName
-from ebbtide.core.documents import nearest
+from ebbtide.core.documents import check_fields, nearest
 from ebbtide.core.errors import BadInput, WorldError
 from ebbtide.core.instant import parse_instant
 from ebbtide.storage.address import canonical, canonical_namespace, is_full
@@ -240,9 +240,7 @@ def expect_table(where: str, data: Any) -> dict[str, Any]:
 def expect_row(where: str, data: Any, fields: tuple[str, ...]) -> dict[str, Any]:
     """Return a table without other fields than these."""
     found = expect_table(where, data)
-    for name in found:
-        if name not in fields:
-            raise WorldError(f"{where}: unknown field {name!r}", fix=nearest(name, fields))
+    check_fields(where, found, fields)
     return found
 
 

@@ -1,7 +1,7 @@
 """
-The recycle bin of a bucket: setting aside what expires, restoring it, and holding what was restored.
+The recycle bin of a bucket: set expired objects aside, restore them, and hold restored objects.
 
-A bucket that keeps versions has other ways to undo and other things to lose: see `versioned_bin`.
+For a bucket that keeps versions see `versioned_bin`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,9 @@ from ebbtide.storage.store import DeleteResult, MoveRequest, Store, StoreSpec, o
 from ebbtide.targets.s3.actions.deleter import BucketActor
 from ebbtide.targets.s3.actions.recheck import RETIMED
 from ebbtide.targets.s3.actions.requests import PlannedItem, planned_items, same_moment
-from ebbtide.targets.s3.bin_place import BIN_ROOT, is_in_bin
 from ebbtide.targets.s3.context import BucketContext
 from ebbtide.targets.s3.evaluation.verdicts import RESTORED_UNTIL
-from ebbtide.targets.s3.model import Action, Versioning
+from ebbtide.targets.s3.model import BIN_ROOT, Action, Versioning, is_in_bin
 from ebbtide.targets.s3.versioned_bin import (
     MARKER,
     VERSIONS,
@@ -44,25 +43,25 @@ from ebbtide.targets.s3.versioned_bin import (
 )
 
 
-def bucket_bin(shop: BucketContext) -> StoreBin:
+def bucket_bin(bucket: BucketContext) -> StoreBin:
     """Open a bucket's bin to read it."""
-    store = open_store(shop.spec)
-    if open_bucket(shop.spec).versioning() == Versioning.DISABLED:
-        return StoreBin(store, BIN_ROOT, shop.uid)
-    return VersionBin(store, BIN_ROOT, shop.uid, shop.spec)
+    store = open_store(bucket.spec)
+    if open_bucket(bucket.spec).versioning() == Versioning.DISABLED:
+        return StoreBin(store, BIN_ROOT, bucket.uid)
+    return VersionBin(store, BIN_ROOT, bucket.uid, bucket.spec)
 
 
-def check_not_suspended(shop: BucketContext) -> None:
+def check_not_suspended(bucket: BucketContext) -> None:
     """
-    Refuse to bring anything back where versioning is suspended.
+    Refuse to restore anything while versioning is suspended.
 
-    What is written there is the null version of its key, in place of an older one that a delete marker hides;
-    and a null marker that was seen a moment ago may be somebody's new object.
+    A restored object would become the null version of its key and replace an older null version that a delete
+    marker hides. And a null marker that was seen a moment ago may be a new object of a client by now.
     """
-    if open_bucket(shop.spec).versioning() == Versioning.SUSPENDED:
+    if open_bucket(bucket.spec).versioning() == Versioning.SUSPENDED:
         raise BadInput(
-            f"the versioning of {shop.spec.url} is suspended, and nothing is restored in such a bucket",
-            why="an object that comes back would destroy a null version that lies below a delete marker",
+            f"the versioning of {bucket.spec.url} is suspended, and nothing is restored in such a bucket",
+            why="a restored object would destroy a null version that a delete marker hides",
             fix="enable versioning, restore, and suspend it again; or copy items out of the bin with --to",
         )
 
@@ -70,9 +69,9 @@ def check_not_suspended(shop: BucketContext) -> None:
 class BucketBin(ObjectBin):
     """The bin of a bucket; one that keeps versions gets versions back, and delete markers removed."""
 
-    def __init__(self, shop: BucketContext) -> None:
-        super().__init__(shop.context, shop.identity, bucket_bin(shop))
-        self.shop = shop
+    def __init__(self, bucket: BucketContext) -> None:
+        super().__init__(bucket.context, bucket.identity, bucket_bin(bucket))
+        self.bucket = bucket
 
     @property
     def keeps_versions(self) -> bool:
@@ -81,30 +80,30 @@ class BucketBin(ObjectBin):
 
     def check_setting(self, days: int | None) -> None:
         """Refuse a bin where versioning is suspended."""
-        if days is not None and open_bucket(self.shop.spec).versioning() == Versioning.SUSPENDED:
-            raise no_bin_when_suspended(self.shop.spec.url)
+        if days is not None and open_bucket(self.bucket.spec).versioning() == Versioning.SUSPENDED:
+            raise no_bin_when_suspended(self.bucket.spec.url)
 
     def check_restore(self, choice: RestoreChoice) -> None:  # noqa: ARG002 (nothing comes back at all)
         """Refuse to restore where versioning is suspended."""
-        check_not_suspended(self.shop)
+        check_not_suspended(self.bucket)
 
     def named(self, label: Label, name: str) -> Iterator[BinItem]:
-        """Find what a folder has of a key: one object, or several versions and notes of delete markers."""
+        """Find the items of a key: one object, or several versions and notes of delete markers."""
         if label.form == VERSIONS:
             yield from self.contents.named(label, name)
         elif (item := self.contents.find(label, name)) is not None:
             yield item
 
     def bring_back(self, page: Sequence[BinItem], choice: RestoreChoice) -> Sequence[Returned]:
-        """Move items back, each as its folder's form asks for."""
+        """Move items back, each according to the form of its folder."""
         if not self.keeps_versions:
             return super().bring_back(page, choice)
-        check_not_suspended(self.shop)
+        check_not_suspended(self.bucket)
         forms = {folder: self.contents.label(folder).form for folder in {item.folder for item in page}}
         return [self._moved(item, forms[item.folder]) for item in page]
 
     def _moved(self, item: BinItem, form: str) -> Returned:
-        name, keeper = self.contents.place_of(item.folder, item.address), VersionKeeper(self.shop.spec)
+        name, keeper = self.contents.place_of(item.folder, item.address), VersionKeeper(self.bucket.spec)
         if form == VERSIONS:
             kept = kept_of(item.address)
             result = keeper.restore(kept, name)
@@ -116,12 +115,12 @@ class BucketBin(ObjectBin):
     def deleter(self, attempt: Attempt) -> Actor:
         """Delete objects of the bin, with all their versions where there are any."""
         if self.keeps_versions:
-            return VersionBinDeleter(self.shop.spec, attempt)
+            return VersionBinDeleter(self.bucket.spec, attempt)
         return super().deleter(attempt)
 
 
 def no_bin_when_suspended(bucket: str) -> BadInput:
-    """Make the error for a bucket whose versioning is suspended, which has no bin."""
+    """Return the error for a bucket whose versioning is suspended, which has no bin."""
     return BadInput(
         f"the versioning of {bucket} is suspended, and such a bucket has no recycle bin",
         why="a delete marker there destroys the null version below it",
@@ -129,22 +128,22 @@ def no_bin_when_suspended(bucket: str) -> BadInput:
     )
 
 
-_UNKNOWN = "its content is not known to the plan, so it cannot be told whether it is still the same"
-_TAKEN = "the bin has another content under this name, so it was left in its place; plan again"
+_UNKNOWN = "the plan has no ETag for it, so it is unknown whether its content is still the same"
+_TAKEN = "the bin has other content under this name, so it was left in its place; plan again"
 
 
 @dataclass(frozen=True)
 class BucketRecycler:
-    """Does all that the rows of one task ask for; what expires goes into the bin."""
+    """Acts on the rows of one task; expired objects are moved into the bin."""
 
     usual: BucketActor
     spec: StoreSpec
     attempt: Attempt
     place: str
-    """Below which each object lies under its own key; it ends in a slash."""
+    """The folder of the objects, each under its own key; it ends with a slash."""
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Set aside first; moves and aborted uploads are for who always does them."""
+        """Set expired objects aside, then let the usual actor move versions and abort uploads."""
         gathered = list(batches)
         expiring = [pc.equal(batch.column("action"), str(Action.EXPIRE)) for batch in gathered]
         for batch, chosen in zip(gathered, expiring, strict=True):
@@ -157,7 +156,7 @@ class BucketRecycler:
 
     def _set_aside(self, items: Sequence[PlannedItem]) -> list[DeleteResult]:
         try:
-            results = self._looked_at(items)
+            results = self._refused_items(items)
             store, options = open_store(self.spec), self.attempt.options
             left = [item for item in items if item.number not in results]
             requests = [MoveRequest(item.key, self.place + item.key, item.etag) for item in left]
@@ -167,8 +166,8 @@ class BucketRecycler:
             return [DeleteResult(item.key, Outcome.FAILED, str(broken)) for item in items]
         return [results.get(item.number) or _settled(moved[item.key]) for item in items]
 
-    def _looked_at(self, items: Sequence[PlannedItem]) -> dict[int, DeleteResult]:
-        """Give the results of what must not be touched: it is not what was planned, or cannot be told."""
+    def _refused_items(self, items: Sequence[PlannedItem]) -> dict[int, DeleteResult]:
+        """Return the results of items that must not be touched: they changed, or that is unknown."""
         versioning = open_bucket(self.spec).versioning()
         if versioning != Versioning.DISABLED:
             why = (
@@ -181,7 +180,7 @@ class BucketRecycler:
 
 
 def _problem(store: Store, item: PlannedItem) -> DeleteResult | None:
-    """Say why an object is not to be set aside; what is not there any more is the move's to tell."""
+    """Return why an object must not be set aside; the move itself reports a missing object."""
     refused = _refused(item)
     if refused is not None:
         return refused
@@ -191,7 +190,7 @@ def _problem(store: Store, item: PlannedItem) -> DeleteResult | None:
         return None
     except EbbtideError as broken:
         return DeleteResult(item.key, Outcome.FAILED, str(broken))
-    # The same content may have been written again, and then its days begin anew.
+    # If the same content was written again, its days begin again.
     same = same_moment(item.micros, to_micros(info.last_modified))
     return None if same else DeleteResult(item.key, Outcome.CHANGED, RETIMED)
 
@@ -200,7 +199,7 @@ def _refused(item: PlannedItem) -> DeleteResult | None:
     if item.kept is not None:
         return DeleteResult(item.key, Outcome.CHANGED, item.kept)
     if is_in_bin(item.key):
-        return DeleteResult(item.key, Outcome.DENIED, "it lies in the recycle bin")
+        return DeleteResult(item.key, Outcome.DENIED, "it is in the recycle bin")
     return None if item.etag else DeleteResult(item.key, Outcome.DENIED, _UNKNOWN)
 
 
@@ -211,18 +210,18 @@ def _settled(moved: DeleteResult) -> DeleteResult:
 
 
 def warnings_of_the_bin(spec: StoreSpec) -> tuple[str, ...]:
-    """Warn if the bucket's own lifecycle rules, which the server carries out, reach the bin."""
+    """Warn if the bucket's own lifecycle rules, which the server applies, reach the bin."""
     found = open_bucket(spec).lifecycle() or {}
     reaching = [str(rule.get("ID", "(no id)")) for rule in found.get("Rules", ()) if _reaches_bin(rule)]
     if not reaching:
         return ()
     names = ", ".join(sorted(reaching))
-    may = "the server may delete what lies there before its days are over"
+    may = "the server may delete items there before their days are over"
     return (f"the bucket's own lifecycle rules ({names}) reach its recycle bin, {BIN_ROOT}: {may}",)
 
 
 def _reaches_bin(rule: Mapping[str, Any]) -> bool:
-    """Tell whether a rule that can end objects is about keys in the bin, whatever else it filters by."""
+    """Return True if an enabled rule can expire keys in the bin, whatever its other conditions are."""
     chosen = rule.get("Filter") or {}
     prefix = chosen.get("Prefix") or (chosen.get("And") or {}).get("Prefix") or rule.get("Prefix") or ""
     ends = rule.get("Status") == "Enabled" and "Expiration" in rule
@@ -230,7 +229,7 @@ def _reaches_bin(rule: Mapping[str, Any]) -> bool:
 
 
 _ANY = ""
-"""Stands for every version of a key, where nobody knows which one came back."""
+"""Stands for every version of a key, if it is unknown which one was restored."""
 
 
 def with_restored(versions: DataFrame, removed: RemovedItems) -> DataFrame:
@@ -246,7 +245,7 @@ def with_restored(versions: DataFrame, removed: RemovedItems) -> DataFrame:
 
 
 def restored_versions(table: RemovedTable, key: str) -> Mapping[str, datetime]:
-    """Look up without Spark until when each version of a key is held because it was restored."""
+    """Return until when each restored version of a key is held; without Spark."""
     rows: list[dict[str, Any]] = [row for row in table.find(key) if row["outcome"] == Outcome.RESTORED]
     return {row["version"] or _ANY: row["until"] for row in rows if row["until"] is not None}
 

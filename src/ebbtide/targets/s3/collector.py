@@ -12,6 +12,7 @@ from ebbtide.engine.cluster_check import Reach, StoreReach
 from ebbtide.engine.collector import Collected, Collector, Identity, Policy, Run
 from ebbtide.engine.removed_table import RemovedTable
 from ebbtide.engine.restore import Restorer, check_not_restored_since
+from ebbtide.storage.s3_bucket import open_bucket
 from ebbtide.storage.store import open_store
 from ebbtide.targets.s3.actions.deleter import BucketActor, BucketDeleter
 from ebbtide.targets.s3.bin import (
@@ -21,9 +22,8 @@ from ebbtide.targets.s3.bin import (
     no_bin_when_suspended,
     warnings_of_the_bin,
 )
-from ebbtide.targets.s3.bin_place import BIN_ROOT
 from ebbtide.targets.s3.context import BucketContext, EffectiveRules, Source, planned_rules
-from ebbtide.targets.s3.model import Versioning
+from ebbtide.targets.s3.model import BIN_ROOT, Versioning
 from ebbtide.targets.s3.planner import COLLECTOR, BucketPlanner
 from ebbtide.targets.s3.transition.mover import TransitionActor
 from ebbtide.targets.s3.versioned_bin import VERSIONS, VersionRecycler
@@ -72,6 +72,10 @@ class BucketCollector(Collector):
     def check_ready(self) -> None:
         """Raise if the bucket does not answer."""
         open_store(self.bucket.spec)
+
+    def estimate(self) -> int | None:
+        """Return the number of versions if one page has them all."""
+        return None if self.report is not None else open_bucket(self.bucket.spec).small_size()
 
     def before_plan(self) -> tuple[str, ...]:
         """Finish an interrupted restore."""

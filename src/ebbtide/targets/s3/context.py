@@ -28,10 +28,10 @@ from ebbtide.targets.s3.nested import (
     merge_protected,
     nested_locations,
 )
-from ebbtide.targets.s3.rulebook import BucketRules
 from ebbtide.targets.s3.rules.configuration import Configuration
 from ebbtide.targets.s3.rules.document import read_checked, read_configuration, write_json
 from ebbtide.targets.s3.rules.storage_classes import CHEAPEST_FIRST
+from ebbtide.targets.s3.stored_rules import BucketRules
 
 
 class Source(StrEnum):

@@ -21,9 +21,8 @@ from ebbtide.engine.removed_table import RemovedTable
 from ebbtide.storage.s3_bucket import VersionedBucket, open_bucket
 from ebbtide.storage.s3_versions import VersionRow
 from ebbtide.targets.s3.bin import restored_until, restored_versions
-from ebbtide.targets.s3.bin_place import BIN_ROOT
 from ebbtide.targets.s3.context import BucketContext, EffectiveRules
-from ebbtide.targets.s3.model import NULL, Action, Hold, Upload, Verdict, Version, Versioning
+from ebbtide.targets.s3.model import BIN_ROOT, NULL, Action, Hold, Upload, Verdict, Version, Versioning
 from ebbtide.targets.s3.nested import NestedLocation, lakes_around, location_around, merge_protected
 from ebbtide.targets.s3.oracle import Position, evaluate, find_positions, matches
 from ebbtide.targets.s3.rules.configuration import Configuration, Rule, needs_tags
@@ -358,7 +357,7 @@ def _uploads(bucket: VersionedBucket, key: str) -> Sequence[Upload]:
 
 
 def why_untouched(configuration: Configuration, item: Version | Upload, position: Position | None) -> str:
-    """Say in a sentence why no rule has an action for an item that has none."""
+    """Return why no rule has an action for an item."""
     if isinstance(item, Upload) or position is None:
         return "no rule aborts uploads of this key"
     if item.key.startswith(BIN_ROOT):
@@ -371,7 +370,7 @@ def why_untouched(configuration: Configuration, item: Version | Upload, position
 
 
 def _words(rule: Rule, version: Version, position: Position) -> Iterator[str]:
-    """Say why one rule that matches a version has no action for it."""
+    """Yield why one rule that matches a version has no action for it."""
     if position.current:
         if version.is_delete_marker and rule.expiration and not position.alone:
             yield f"rule {rule.id}: a delete marker stays as long as its key has older versions"

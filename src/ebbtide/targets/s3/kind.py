@@ -19,7 +19,7 @@ from ebbtide.targets.target import Option, PolicySuite, Simulation, TargetKind, 
 if TYPE_CHECKING:
     from ebbtide.storage.store import StoreSpec
     from ebbtide.targets.s3.context import BucketContext
-    from ebbtide.targets.s3.rulebook import BucketRules
+    from ebbtide.targets.s3.stored_rules import BucketRules
     from ebbtide.targets.s3.target import BucketTarget
 
 # ruff: noqa: PLC0415 - every command imports this, and few need a bucket
@@ -139,7 +139,7 @@ KIND = BucketKind()
 
 def bucket_rules(workspace: Workspace) -> BucketRules:
     """Return the stored lifecycle rules of buckets, which are in the database of the ledger."""
-    from ebbtide.targets.s3.rulebook import BucketRules
+    from ebbtide.targets.s3.stored_rules import BucketRules
 
     # The context opens the ledger first, which checks that the database belongs to this state root.
     clock = workspace.context.clock

@@ -19,6 +19,15 @@ VERSION, MARKER, UPLOAD = "version", "marker", "upload"
 """The kinds of items in the inventory table."""
 
 
+BIN_ROOT = "ebbtide-recycle/"
+"""The prefix of a bucket's recycle bin, which no rule and no other run reaches."""
+
+
+def is_in_bin(key: str) -> bool:
+    """Return True if a key is in the recycle bin."""
+    return key.startswith(BIN_ROOT)
+
+
 class Versioning(StrEnum):
     """Whether a bucket keeps overwritten and deleted objects as noncurrent versions."""
 

@@ -23,8 +23,7 @@ from ebbtide.core.errors import EbbtideError
 from ebbtide.storage.address import locate
 from ebbtide.storage.namespace import MARKER, read_owner
 from ebbtide.storage.store import Store, StoreSpec, open_store
-from ebbtide.targets.s3.bin_place import BIN_ROOT
-from ebbtide.targets.s3.model import VERSION, Protected
+from ebbtide.targets.s3.model import BIN_ROOT, VERSION, Protected
 from ebbtide.targets.s3.rules.configuration import Configuration, Rule, covering_prefixes, upload_prefixes
 
 
@@ -123,7 +122,7 @@ def reach_warnings(
         if not has_bin and prefix.startswith(BIN_ROOT):
             found.append(f"rule {rule.id!r} does nothing: no rule reaches the recycle bin, {BIN_ROOT}")
         found += [
-            f"rule {rule.id!r} reaches into {one.holder}: what lies there is held"
+            f"rule {rule.id!r} reaches into {one.holder}: everything there is held"
             for one in places
             if prefix.startswith(one.prefix) or one.prefix.startswith(prefix)
         ]

@@ -27,7 +27,6 @@ from ebbtide.engine.tables.digest import address_hash
 from ebbtide.engine.verdicts import TOUCHED, UNTOUCHED, Layers
 from ebbtide.storage.store import StoreSpec
 from ebbtide.targets.s3.bin import with_restored
-from ebbtide.targets.s3.bin_place import BIN_ROOT
 from ebbtide.targets.s3.context import EffectiveRules
 from ebbtide.targets.s3.evaluation.key_intervals import BucketSetting
 from ebbtide.targets.s3.evaluation.verdicts import (
@@ -39,7 +38,16 @@ from ebbtide.targets.s3.evaluation.verdicts import (
 )
 from ebbtide.targets.s3.inventory.listing import list_bucket
 from ebbtide.targets.s3.inventory.report import read_report
-from ebbtide.targets.s3.model import UPLOAD, Action, Hold, Protected, Versioning, bucket_name, frees_bytes
+from ebbtide.targets.s3.model import (
+    BIN_ROOT,
+    UPLOAD,
+    Action,
+    Hold,
+    Protected,
+    Versioning,
+    bucket_name,
+    frees_bytes,
+)
 from ebbtide.targets.s3.nested import excluded_locations, lakes_in_inventory, merge_protected
 from ebbtide.targets.s3.rules.warnings import configuration_warnings
 

@@ -10,9 +10,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from ebbtide.core.display import Table
-from ebbtide.core.documents import nearest
-from ebbtide.core.errors import BadInput, LifecycleError, WorldError
-from ebbtide.core.instant import parse_instant, system_clock
+from ebbtide.core.documents import check_fields, nearest
+from ebbtide.core.errors import LifecycleError, WorldError
+from ebbtide.core.instant import system_clock
 from ebbtide.input_files import read_text, shown_name
 from ebbtide.targets.s3.evaluation.key_intervals import BucketSetting
 from ebbtide.targets.s3.model import Action, Upload, Version, Versioning
@@ -29,6 +29,8 @@ from ebbtide.targets.target import (
     StartSpark,
     Workspace,
     WorldResult,
+    case_header,
+    case_time,
     needed,
 )
 
@@ -63,7 +65,7 @@ FIELDS = ("name", "kind", "rules", "versioning", "now", "minimum_size", "version
 EXPECTED = ("action", "storage_class", "rule_id", "due", "held_by")
 
 Expectation = dict[str, Any] | None
-"""What is expected of one line; None if nobody asks."""
+"""What is expected for one line; None if it is not checked."""
 
 
 class BucketSimulation:
@@ -95,12 +97,33 @@ class BucketSuite(PolicySuite):
     needs_spark = True
 
     def case(self, data: dict[str, Any], where: str) -> BucketCase:
-        """Check one case."""
-        return bucket_case(data, where)
+        """Check a case about a bucket; an error says where it is."""
+        name, label = case_header(data, where, FIELDS)
+        versions = data.get("versions")
+        if not isinstance(versions, list):
+            raise WorldError(f"{label}: versions is not a list", fix='write "versions": [{"key": ...}, ...]')
+        items = [read_item(item, f"{label}, version {number}") for number, item in enumerate(versions, 1)]
+        check_items(items, label)
+        setting, refused = _setting(data, label)
+        expect = _expect(data.get("expect"), len(items), label)
+        return BucketCase(name, setting, refused, tuple(items), expect)
 
     def run(self, spark: SparkSession | None, cases: Sequence[BucketCase]) -> Sequence[CaseResult]:
-        """Evaluate all cases in one Spark job."""
-        return run_cases(needed(spark), cases)
+        """Evaluate all cases in one Spark job and compare each with its expectation."""
+        judged = iter(simulate(needed(spark), [(case.setting, case.items) for case in cases if case.setting]))
+        results = []
+        for case in cases:
+            if case.setting is None:
+                said = (f"S3 refuses these rules: {case.refused}",)
+                results.append(CaseResult(case.name, False, list(case.expect), [], said, case.refused))
+                continue
+            rows = [plain_verdict(*pair) for pair in zip(case.items, next(judged), strict=True)]
+            actual = [_asked(expected, row) for expected, row in zip(case.expect, rows, strict=True)]
+            expected = list(case.expect)
+            results.append(
+                CaseResult(case.name, expected == actual, expected, actual, _differences(expected, actual))
+            )
+        return results
 
     def check(self, document: Any) -> CheckedPolicy:
         """Check a lifecycle configuration without setting it."""
@@ -111,7 +134,7 @@ class BucketSuite(PolicySuite):
 
 @dataclass(frozen=True)
 class BucketCase:
-    """One test of lifecycle rules; rules that S3 refuses make no setting, and the test fails by that."""
+    """One test of lifecycle rules; it has no setting if S3 refuses the rules, and then it fails."""
 
     name: str
     setting: BucketSetting | None
@@ -132,51 +155,15 @@ def _words(values: Expectation) -> str:
     return ", ".join(f"{name} {value}" for name, value in (values or {}).items())
 
 
-def bucket_case(data: dict[str, Any], where: str) -> BucketCase:
-    """Check a case about a bucket; an error says where it is."""
-    for name in data:
-        if name not in FIELDS:
-            raise WorldError(f"{where}: unknown field {name!r}", fix=nearest(str(name), FIELDS))
-    label = f"{where} ({data.get('name', 'unnamed')})"
-    versions = data.get("versions")
-    if not isinstance(versions, list):
-        raise WorldError(f"{label}: versions is not a list", fix='write "versions": [{"key": ...}, ...]')
-    items = [read_item(item, f"{label}, version {number}") for number, item in enumerate(versions, 1)]
-    check_items(items, label)
-    setting, refused = _setting(data, label)
-    expect = _expect(data.get("expect"), len(items), label)
-    return BucketCase(str(data.get("name", "unnamed")), setting, refused, tuple(items), expect)
-
-
-def run_cases(spark: SparkSession, cases: Sequence[BucketCase]) -> list[CaseResult]:
-    """Judge all cases at once and compare each with what it expects."""
-    judged = iter(simulate(spark, [(case.setting, case.items) for case in cases if case.setting]))
-    results = []
-    for case in cases:
-        if case.setting is None:
-            said = (f"S3 refuses these rules: {case.refused}",)
-            results.append(CaseResult(case.name, False, list(case.expect), [], said, case.refused))
-            continue
-        rows = [plain_verdict(*pair) for pair in zip(case.items, next(judged), strict=True)]
-        actual = [_asked(expected, row) for expected, row in zip(case.expect, rows, strict=True)]
-        expected = list(case.expect)
-        results.append(
-            CaseResult(case.name, expected == actual, expected, actual, _differences(expected, actual))
-        )
-    return results
-
-
 def _asked(expected: Expectation, row: dict[str, Any]) -> Expectation:
-    """Give of what was found only what was asked about."""
+    """Return the found values of the expected fields."""
     return None if expected is None else {name: row[name] for name in expected}
 
 
 def _setting(data: dict[str, Any], label: str) -> tuple[BucketSetting | None, str]:
+    now = case_time(data, label)
     try:
-        now = parse_instant(data.get("now", ""))
         versioning = Versioning(data.get("versioning") or Versioning.ENABLED)
-    except BadInput as wrong:
-        raise WorldError(f"{label}: now: {wrong.what}", fix=wrong.fix) from None
     except ValueError:
         names = [str(one) for one in Versioning]
         raise WorldError(
@@ -203,9 +190,7 @@ def _expectation(data: Any, where: str) -> Expectation:
         return None
     if not isinstance(data, dict) or not data:
         raise WorldError(f"{where} is {data!r}", fix='write {"action": "expire"} or null')
-    for name in data:
-        if name not in EXPECTED:
-            raise WorldError(f"{where}: unknown field {name!r}", fix=nearest(str(name), EXPECTED))
+    check_fields(where, data, EXPECTED)
     actions = [str(action) for action in Action]
     if "action" in data and data["action"] not in actions:
         raise WorldError(f"{where}: action is {data['action']!r}", fix=nearest(str(data["action"]), actions))

@@ -13,7 +13,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from ebbtide.core.documents import flag_field, json_lines, moment_field, nearest, size_field, text_field
+from ebbtide.core.documents import (
+    check_fields,
+    flag_field,
+    json_lines,
+    moment_field,
+    size_field,
+    text_field,
+)
 from ebbtide.core.errors import WorldError
 from ebbtide.core.instant import format_instant, from_micros
 from ebbtide.targets.s3.evaluation.key_intervals import BucketSetting
@@ -132,9 +139,7 @@ def read_item(data: Any, where: str) -> Version | Upload:
     if kind not in ("version", "upload"):
         raise WorldError(f"{where}: kind is {kind!r}", fix="write version or upload, or leave it out")
     fields = UPLOAD_FIELDS if kind == "upload" else VERSION_FIELDS
-    for name in data:
-        if name not in fields:
-            raise WorldError(f"{where}: unknown field {name!r}", fix=nearest(str(name), fields))
+    check_fields(where, data, fields)
     return _upload(data, where) if kind == "upload" else _version(data, where)
 
 

@@ -1,8 +1,8 @@
 """
-The bin of a bucket that keeps versions, where a delete only hides: everything in it goes by version ids.
+The bin of a bucket that keeps versions: everything in it is identified by version ids.
 
-A version that is to be deleted is copied there. An object that expires only gets a delete marker; the bin has
-a note of it, an empty object, so that a restore knows which marker to remove.
+A version is copied into the bin before it is deleted. An object that expires only gets a delete marker; the
+bin has a note of it, an empty object, so that a restore knows which marker to remove.
 """
 
 from __future__ import annotations
@@ -28,21 +28,20 @@ from ebbtide.storage.s3_versions import VersionRow
 from ebbtide.storage.store import DeleteResult, StoreSpec
 from ebbtide.targets.s3.actions.deleter import BucketActor
 from ebbtide.targets.s3.actions.requests import PlannedItem, planned_items
-from ebbtide.targets.s3.bin_place import BIN_ROOT, is_in_bin
-from ebbtide.targets.s3.model import Action
+from ebbtide.targets.s3.model import BIN_ROOT, Action, is_in_bin
 
 COPY, MARKER = "copy", "marker"
 VERSIONS = "versions"
-"""The form of a folder of the bin whose items say which version each was."""
+"""The form of a folder of the bin whose items are named after versions."""
 
 _BEFORE = "it was restored before"
 _NEWER = "there is another object in its place"
 _MARKERS = frozenset({"405", "MethodNotAllowed"})
-"""How a server answers who asks for the content of a delete marker."""
+"""The error codes of a server for a request of a delete marker's content."""
 
 
 class Kept(NamedTuple):
-    """What an item of such a bin was."""
+    """The version that an item of the bin stands for, and whether it is a copy or a note of a marker."""
 
     key: str
     version: str
@@ -50,12 +49,12 @@ class Kept(NamedTuple):
 
     @property
     def address(self) -> str:
-        """Its name in the bin; an id has no slash, so this can be taken apart again."""
+        """Its name in the bin; version ids have no slash, so the name can be parsed again."""
         return f"{self.key}/{self.version}/{self.kind}"
 
 
 def kept_of(address: str) -> Kept:
-    """Take a name in the bin apart."""
+    """Parse a name in the bin."""
     return Kept(*address.rsplit("/", 2))
 
 
@@ -66,19 +65,19 @@ class VersionBin(StoreBin):
     spec: StoreSpec = field(default_factory=lambda: StoreSpec(""))
 
     def named(self, label: Label, key: str) -> Iterator[BinItem]:
-        """Stream what a run's folder has of one key."""
+        """Stream the items of one key in a run's folder."""
         for item in self.items(label, f"{key}/"):
             if item.address.count("/") >= 2 and kept_of(item.address).key == key:
                 yield item
 
     def remove(self, key: str) -> None:
-        """Remove an object of the bin, and leave no marker."""
+        """Remove an object of the bin without leaving a delete marker."""
         VersionKeeper(self.spec).forget(key)
 
 
 @dataclass(frozen=True)
 class VersionKeeper:
-    """Copies versions into the bin and brings them back; each step can be done again."""
+    """Copies versions into the bin and restores them; every step can be repeated."""
 
     spec: StoreSpec
     sizes: Sizes = field(default_factory=Sizes)
@@ -89,7 +88,7 @@ class VersionKeeper:
         return open_objects(self.spec)
 
     def is_marker(self, key: str, version: str) -> bool:
-        """Tell whether a version is a delete marker, which has no content that could be lost."""
+        """Return True if a version is a delete marker, which has no content that could be lost."""
         try:
             self.objects.describe(key, version)
         except Refusal as no:
@@ -99,18 +98,18 @@ class VersionKeeper:
         return False
 
     def keep(self, key: str, version: str, etag: str | None, name: str) -> DeleteResult | None:
-        """Have a proven copy of a version under a name; else say why the version must not go."""
+        """Make a verified copy of a version; return a result if the version must not be deleted."""
         found = self.objects.describe(key, version)
         if found is None:
             self.objects.check_bucket()
             held = self.objects.describe(name)
             return None if held else DeleteResult(key, Outcome.ABSENT)
         if etag and found.etag != etag:
-            return DeleteResult(key, Outcome.CHANGED, "the content is another than was planned")
+            return DeleteResult(key, Outcome.CHANGED, "its content differs from the plan")
         return self._copied(found, name, key)
 
     def note(self, name: str) -> None:
-        """Note that an object is about to get a delete marker."""
+        """Write the note of an object that is about to get a delete marker."""
         if self.objects.describe(name) is None:
             self.objects.put(name, b"", About())
 
@@ -125,7 +124,7 @@ class VersionKeeper:
         return [row for rows in pages for row in rows if row.key == key]
 
     def restore(self, kept: Kept, name: str) -> DeleteResult:
-        """Bring one item back, if no object would be hidden by it."""
+        """Restore one item, unless that would hide another object."""
         try:
             outcome, reason = self._unmarked(kept) if kept.kind == MARKER else self._put_back(kept, name)
             if outcome is Outcome.DELETED:
@@ -137,7 +136,7 @@ class VersionKeeper:
         return DeleteResult(name, outcome, reason)
 
     def current(self, key: str) -> str | None:
-        """Return the id of a key's current version; None if it cannot be told."""
+        """Return the id of a key's current version; None if it is unknown."""
         try:
             found = self.objects.describe(key)
         except EbbtideError:
@@ -152,7 +151,7 @@ class VersionKeeper:
         if current is None:
             refused = self._copied(held, kept.key, name)
             return (refused.outcome, refused.reason) if refused else (Outcome.DELETED, "")
-        # Killed before the copy in the bin was removed, it is the current version.
+        # A restore that was killed before it removed the copy in the bin has made it the current version.
         same = has_same_bytes(self.objects, held, current, self.sizes)
         return (Outcome.DELETED, _BEFORE) if same else (Outcome.TAKEN, _NEWER)
 
@@ -164,14 +163,14 @@ class VersionKeeper:
         if all(row.version_id != kept.version for row in rows):
             return Outcome.ABSENT, "the version that was hidden is gone"
         if not rows[0].is_delete_marker or rows[1].version_id != kept.version:
-            return Outcome.TAKEN, "something newer lies over the version"
+            return Outcome.TAKEN, "the key has something newer than the version"
         self.objects.remove_version(kept.key, rows[0].version_id)
         current = self.objects.describe(kept.key)
         same = current is not None and current.version in (None, kept.version)
-        return (Outcome.DELETED, "") if same else (Outcome.FAILED, "the version did not come to light")
+        return (Outcome.DELETED, "") if same else (Outcome.FAILED, "the version is still not the current one")
 
     def _copied(self, found: S3Object, name: str, key: str) -> DeleteResult | None:
-        """Copy to a name that is free, or take what is there if it is the same."""
+        """Copy to a free name, or accept an existing object with the same content."""
         held = self.objects.describe(name)
         ours = held is None
         if ours:
@@ -190,16 +189,16 @@ _KINDS = {Action.DELETE_VERSION: COPY, Action.EXPIRE: MARKER}
 
 @dataclass(frozen=True)
 class VersionRecycler:
-    """Does all that the rows of one task ask for; a version is deleted only if the bin has a proven copy."""
+    """Acts on the rows of one task; a version is deleted only if the bin has a verified copy."""
 
     usual: BucketActor
     spec: StoreSpec
     attempt: Attempt
     place: str
-    """Below which the items of the run lie; it ends in a slash."""
+    """The folder of the run's items; it ends with a slash."""
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Keep what would be lost, act as always, and say of what is gone then that it was set aside."""
+        """Copy what would be lost, let the usual actor act, and report removed items as recycled."""
         left: list[Any] = []
         aside: dict[tuple[str, str], PlannedItem] = {}
         for batch in batches:
@@ -214,11 +213,11 @@ class VersionRecycler:
             left.append(batch.filter(pc.invert(stays)))
             found = zip(items, kept, strict=True)
             aside |= {(item.key, item.version): item for item, result in found if result is True}
-        # All at once: who deletes looks at all the rows of a key together.
+        # All rows at once, because the deleter checks all versions of a key together.
         yield from (self._settled(done, aside) for done in self.usual(part for part in left if part.num_rows))
 
     def _keep(self, item: PlannedItem) -> DeleteResult | bool:
-        """Have in the bin what undoes an action: True if it has, False if nothing is lost, or why not."""
+        """Return True if the bin can undo the action, False if nothing is lost, or why it must not act."""
         if item.action not in _KINDS or item.kept is not None or is_in_bin(item.key):
             return False
         try:
@@ -233,7 +232,7 @@ class VersionRecycler:
             return DeleteResult(item.key, getattr(broken, "outcome", Outcome.FAILED), str(broken))
 
     def _settled(self, done: Any, aside: dict[tuple[str, str], PlannedItem]) -> Any:
-        """Say `recycled` of what is gone and can be restored, and forget what was kept of the rest."""
+        """Report removed items that can be restored as `recycled`, and drop the copies of the others."""
         outcomes = done.column("outcome").to_pylist()
         names = zip(done.column("address").to_pylist(), done.column("version").to_pylist(), strict=True)
         for place, ((key, version), outcome) in enumerate(zip(names, outcomes, strict=True)):
@@ -250,11 +249,11 @@ class VersionRecycler:
         if gone:
             return str(Outcome.RECYCLED)
         if outcome.is_final:
-            # It stays, or somebody else hid it: then there is nothing of ours to undo.
+            # The item stays, or another client hid it: this run has nothing to undo.
             try:
                 VersionKeeper(self.spec).forget(self._name(item))
             except EbbtideError:
-                # What is too much in the bin goes with its expiry.
+                # A superfluous copy in the bin goes with its expiry.
                 return str(outcome)
         return str(outcome)
 
@@ -264,7 +263,7 @@ class VersionRecycler:
 
 @dataclass(frozen=True)
 class VersionBinDeleter:
-    """Deletes items of such a bin on an executor, with all their versions, and reaches nothing else."""
+    """Deletes items of the bin on an executor, with all their versions, and nothing outside it."""
 
     spec: StoreSpec
     attempt: Attempt

@@ -2,51 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-
 from sqlalchemy import delete, insert
 
-from ebbtide.core.errors import NotFound, Refused, StoreError
+from ebbtide.core.errors import NotFound, Refused
 from ebbtide.targets.lake.catalog import refs, schema, staging, uploads
-from ebbtide.targets.lake.catalog.lost_history import add_mark
 from ebbtide.targets.lake.catalog.names import check_ref_name
-from ebbtide.targets.lake.catalog.ownership import Ownership
+from ebbtide.targets.lake.catalog.ownership import TracedChanges
 from ebbtide.targets.lake.catalog.reclaim_queue import DropReason
-from ebbtide.targets.lake.catalog.refs import WriteTransaction, add_branch, check_name_free
+from ebbtide.targets.lake.catalog.refs import add_branch, check_name_free
 
 _branches, _tags = schema.branches, schema.tags
-
-
-class TracedChanges(Ownership):
-    """Transactions that leave a trace in the namespace, so that their loss is noticed."""
-
-    @contextmanager
-    def _traced(
-        self, repo: str, transaction: AbstractContextManager[WriteTransaction]
-    ) -> Iterator[WriteTransaction]:
-        """
-        Run a transaction that puts a mark into the catalog, then write the mark into the namespace.
-
-        The namespace is read first: if it cannot be reached nothing is changed. One that is not marked as
-        this repository's is left alone: every run stops there, or marks it.
-        """
-        found = self.repository(repo)
-        marked = self.marked_owner(found)
-        is_own = marked is not None and marked.identity == self.owner(found).identity
-        with transaction as writing:
-            yield writing
-            if is_own:
-                add_mark(writing.connection, writing.repository, self._clock())
-        if not is_own:
-            return
-        try:
-            self._publish(writing.repository)
-        except StoreError as failed:
-            raise failed.with_reason(
-                f"{repo!r} was changed all the same; only the trace is missing that would show a loss of the"
-                " change in a restored catalog, until the next plan"
-            ) from failed
 
 
 class Branches(TracedChanges):

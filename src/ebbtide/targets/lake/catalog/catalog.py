@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ebbtide.targets.lake.catalog.branches import Branches
 from ebbtide.targets.lake.catalog.fence import FencedCatalog
+from ebbtide.targets.lake.catalog.imports import Imports
 from ebbtide.targets.lake.catalog.merge import Merges
 from ebbtide.targets.lake.catalog.objects import Objects
 from ebbtide.targets.lake.catalog.reclaim_batches import ReclaimBatches
@@ -19,6 +20,7 @@ class Catalog(
     Uploads,
     Objects,
     Merges,
+    Imports,
     Policies,
     Snapshots,
     FencedCatalog,

@@ -72,7 +72,7 @@ class FencedCatalog(CatalogBase):
     """
     The fence of each repository, for runs that delete objects.
 
-        While the fence is closed, no new reference to an existing object can be made: `copy` and
+    While the fence is closed, no new reference to an existing object can be made: `copy` and
     `move` on a branch, `link_physical_address`, `create_branch`, `create_tag`, `merge`, `revert`, `reset` to
     a ref and `import_entries` wait for it. Uploads, commits and deletes do not; the repository itself is not
     deleted.

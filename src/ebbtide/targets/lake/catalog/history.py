@@ -86,6 +86,12 @@ def all_commits(connection: Connection, repo: Repository) -> dict[str, Commit]:
     return {row.id: refs.to_commit(row) for row in rows}
 
 
+def metarange_ids(connection: Connection, repo: Repository, most: int) -> list[str]:
+    """Return the distinct metaranges of commits, up to a number of them."""
+    distinct = select(_commits.c.metarange_id).where(_commits.c.repo_uid == repo.uid).distinct()
+    return list(connection.execute(distinct.limit(most)).scalars())
+
+
 def walk(connection: Connection, repo: Repository, start: str) -> Iterator[Commit]:
     """Yield a commit and all its ancestors, newest first, each before its parents."""
     known = all_commits(connection, repo)

@@ -3,9 +3,10 @@ Lost history: commits that the catalog does not know any more, found before anyt
 
 A catalog that was restored from an older copy does not know the commits made since. Three traces of them
 survive in the namespace, which a backup of the catalog does not touch: their metaranges, and a record with
-the youngest commits that the last plan has read and with a random mark. Every plan and every new tag put a
-mark into the catalog, and the record has the last of them. Whatever is written to a restored catalog, it does
-not get that mark. What was lost is imported on a new branch, or declared garbage by a person.
+the youngest commits that the last plan has read and with a random mark. Every plan, every new tag and every
+repeated import put a mark into the catalog, and the record has the last of them. Whatever is written to a
+restored catalog, it does not get that mark. What was lost is imported on a new branch, or declared garbage by
+a person.
 
 Every metarange in a namespace belongs to a commit, or the catalog has a note about it. A metarange is noted
 before it is written, and the note is removed when its commit lands. A metarange with neither was written by a
@@ -14,7 +15,8 @@ namespace. The objects of such a metarange would look like garbage.
 
 A note about a commit, merge or revert that never landed (another writer was first, or a crash) is harmless:
 what the metarange refers to is staged or committed in the catalog that has the note. An import brings in
-addresses that nothing else may refer to, so its note counts only while the import may be under way.
+addresses that nothing else may refer to, so its note counts only while the import may be under way, or if the
+import was refused; imports.py says why an older copy of the catalog cannot hide a later import behind that.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ebbtide.core.errors import HistoryLost, MetadataError, NotFound
@@ -50,7 +52,7 @@ IMPORT_LIFE = timedelta(days=1)
 """How long an import counts as under way; the grace period protects its objects as long."""
 
 RECORD = f"{METADATA}ebbtide-history.json"
-"""What the last plan has read of the repository's history, and the mark of the last plan or tag."""
+"""What the last plan has read of the history, and the mark of the last plan, tag or repeated import."""
 FORMAT = 1
 MOST_NAMED = 20
 _MOST_MARKS = 1_000
@@ -65,6 +67,8 @@ class Provenance(StrEnum):
     OWN = "own"
     """A commit, merge or revert is writing it, or did not land."""
     IMPORT = "import"
+    REFUSED = "refused"
+    """An import that did not land; its user was told."""
     FORGOTTEN = "forgotten"
     """A person has declared it garbage."""
 
@@ -84,8 +88,36 @@ def note_metarange(
 
 def settle_metarange(connection: Connection, repo_uid: str, metarange_id: str) -> None:
     """Remove the note of a metarange, in the transaction that lands its commit."""
-    mine = (_notes.c.repo_uid == repo_uid, _notes.c.metarange_id == metarange_id)
-    connection.execute(delete(_notes).where(*mine))
+    connection.execute(delete(_notes).where(*_note_of(repo_uid, metarange_id)))
+
+
+def note_refusal(connection: Connection, repo_uid: str, metarange_id: str, now: datetime) -> None:
+    """Change the note of an import that did not land, unless a commit names its metarange all the same."""
+    pending = (_notes.c.kind == str(Provenance.IMPORT), ~_commits_of(repo_uid, metarange_id).exists())
+    said = {"kind": str(Provenance.REFUSED), "noted": to_micros(now)}
+    connection.execute(update(_notes).where(*_note_of(repo_uid, metarange_id), *pending).values(**said))
+
+
+def is_given_up(connection: Connection, repo_uid: str, metarange_id: str) -> bool:
+    """Return True if an import was refused, or its metarange declared garbage, since it was noted."""
+    found = select(_notes.c.kind).where(*_note_of(repo_uid, metarange_id))
+    return connection.execute(found).scalar() in {Provenance.REFUSED, Provenance.FORGOTTEN}
+
+
+def is_explained(connection: Connection, repo_uid: str, metarange_id: str) -> bool:
+    """Return True if a commit names a metarange, or a note without an end explains it."""
+    lasting = (*_note_of(repo_uid, metarange_id), _notes.c.kind != str(Provenance.IMPORT))
+    queries = (_commits_of(repo_uid, metarange_id), select(_notes.c.kind).where(*lasting))
+    return any(connection.execute(query.limit(1)).first() is not None for query in queries)
+
+
+def _note_of(repo_uid: str, metarange_id: str) -> tuple[ColumnElement[bool], ...]:
+    return _notes.c.repo_uid == repo_uid, _notes.c.metarange_id == metarange_id
+
+
+def _commits_of(repo_uid: str, metarange_id: str) -> Select[tuple[str]]:
+    table = schema.commits.c
+    return select(table.id).where(table.repo_uid == repo_uid, table.metarange_id == metarange_id)
 
 
 def known_metaranges(connection: Connection, repo_uid: str, now: datetime) -> set[str]:
@@ -167,7 +199,7 @@ class LostHistory(FencedCatalog):
         if lost:
             raise _went_back(found, f"{len(lost)} of the commits that a plan read are gone", lost)
         if not known:
-            raise _went_back(found, "it has no record of the last plan or the last new tag", ())
+            raise _went_back(found, "it has no record of the last plan, tag or repeated import", ())
 
     def remember_history(self, snapshot: Snapshot) -> None:
         """Record in the namespace which commits a plan has read, so that a later plan cannot miss them."""

@@ -9,12 +9,12 @@ its commits and cannot tell its metadata from another's.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 
 from sqlalchemy import Connection, select
 
-from ebbtide.core.errors import EbbtideError, ForeignNamespace, MetadataError, NotFound, Refused
+from ebbtide.core.errors import EbbtideError, ForeignNamespace, MetadataError, NotFound, Refused, StoreError
 from ebbtide.storage.namespace import (
     Owner,
     claim,
@@ -26,10 +26,11 @@ from ebbtide.storage.namespace import (
 )
 from ebbtide.storage.store import Store
 from ebbtide.targets.lake.catalog import lost_history, refs, schema
-from ebbtide.targets.lake.catalog.lost_history import LostHistory, forget_record
+from ebbtide.targets.lake.catalog.lost_history import LostHistory, add_mark, forget_record
 from ebbtide.targets.lake.catalog.model import Repository
 from ebbtide.targets.lake.catalog.partitions import repository_path
 from ebbtide.targets.lake.catalog.ranges import METARANGES, read_metarange
+from ebbtide.targets.lake.catalog.refs import WriteTransaction
 from ebbtide.targets.repository.model import COMMITTED, METADATA, DeletedRepository
 
 REPOSITORIES = "repos/"
@@ -184,6 +185,40 @@ class Ownership(LostHistory):
             fix="use the catalog that owns it; if that catalog is gone for good, or this is a copy of its"
             f" namespace, run 'ebb lake adopt {repository.name}{option}'",
         )
+
+
+class TracedChanges(Ownership):
+    """Transactions that leave a trace in the namespace, so that their loss is noticed."""
+
+    def _owns_namespace(self, found: Repository) -> bool:
+        """Return True if the namespace is marked as this repository's."""
+        marked = self.marked_owner(found)
+        return marked is not None and marked.identity == self.owner(found).identity
+
+    @contextmanager
+    def _traced(
+        self, repo: str, transaction: AbstractContextManager[WriteTransaction]
+    ) -> Iterator[WriteTransaction]:
+        """
+        Run a transaction that puts a mark into the catalog, then write the mark into the namespace.
+
+        The namespace is read first: if it cannot be reached nothing is changed. One that is not marked as
+        this repository's is left alone: every run stops there, or marks it.
+        """
+        is_own = self._owns_namespace(self.repository(repo))
+        with transaction as writing:
+            yield writing
+            if is_own:
+                add_mark(writing.connection, writing.repository, self._clock())
+        if not is_own:
+            return
+        try:
+            self._publish(writing.repository)
+        except StoreError as failed:
+            raise failed.with_reason(
+                f"{repo!r} was changed all the same; only the trace is missing that would show a loss of the"
+                " change in a restored catalog, until the next plan"
+            ) from failed
 
 
 @contextmanager

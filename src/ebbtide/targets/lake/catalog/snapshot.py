@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from sqlalchemy import Connection
 
 from ebbtide.targets.lake.catalog import history, refs, staging
@@ -10,6 +12,10 @@ from ebbtide.targets.lake.catalog.model import Repository
 from ebbtide.targets.lake.catalog.range_writer import RangeWriter
 from ebbtide.targets.lake.catalog.ranges import write_metarange
 from ebbtide.targets.repository.model import STAGED, Snapshot, StagedRange
+
+_MOST_ESTIMATED = 64
+"""So many metaranges are read for an estimate: a small repository has few commits."""
+_SIDE_BY_SIDE = 16
 
 
 class Snapshots(CatalogBase):
@@ -43,6 +49,18 @@ class Snapshots(CatalogBase):
                 staged=self._prepare(connection, found),
                 branch_ids=refs.branch_ids(connection, found),
             )
+
+    def entry_estimate(self, repo: str) -> int | None:
+        """Count the entries of all ranges, each once, and staged ones; None if there are many commits."""
+        with self._reading(repo) as (connection, found):
+            metaranges = history.metarange_ids(connection, found, _MOST_ESTIMATED + 1)
+            staged = staging.count_all(connection, found.uid)
+        if len(metaranges) > _MOST_ESTIMATED:
+            return None
+        content = self._content(found.namespace)
+        with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+            listed = pool.map(content.ranges, metaranges)
+            return staged + sum({info.id: info.count for infos in listed for info in infos}.values())
 
     def _prepare(
         self,

@@ -223,6 +223,13 @@ def count(connection: Connection, branch: Branch) -> int:
     return int(connection.execute(statement).scalar_one())
 
 
+def count_all(connection: Connection, repo_uid: str) -> int:
+    """Count the staged rows of all branches of a repository."""
+    branches = select(schema.branches.c.id).where(schema.branches.c.repo_uid == repo_uid)
+    statement = select(func.count()).select_from(_rows).where(_rows.c.branch_id.in_(branches))
+    return int(connection.execute(statement).scalar_one())
+
+
 def _pages(connection: Connection, branch_id: str, prefix: str, layer: int | None) -> Iterator[Table]:
     """Read rows page by page through a cursor of the caller's transaction, which fixes the moment."""
     columns = [_rows.c[name] for name in CHANGES.names]

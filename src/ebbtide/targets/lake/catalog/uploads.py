@@ -18,8 +18,8 @@ from ebbtide.core.instant import format_second, from_micros, to_micros
 from ebbtide.storage.address import canonical, is_inside
 from ebbtide.storage.namespace import encloses
 from ebbtide.targets.lake.catalog import reclaim_queue, refs, schema, staging
-from ebbtide.targets.lake.catalog.commits import Neighbour, check_foreign
 from ebbtide.targets.lake.catalog.fence import FencedCatalog
+from ebbtide.targets.lake.catalog.imports import Neighbour, check_foreign
 from ebbtide.targets.lake.catalog.model import Entry, PhysicalAddress, Repository
 from ebbtide.targets.lake.catalog.names import check_entry, check_key
 from ebbtide.targets.lake.catalog.ranges import Table

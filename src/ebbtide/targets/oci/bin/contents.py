@@ -2,11 +2,10 @@
 The contents of a registry's bin: its repositories, its images, and removing images from it for good.
 
 An entry goes first and then its manifests, an index before its children. Manifests that another entry in the
-same bin needs stay. A crash leaves manifests without an entry; they carry no time, so nothing but the lock
-tells them from a copy that is being made: callers hold the registry's lock (`state.locks.target_lock`) here
-and in `set_aside`, and under it such leftovers are dead. The next discard in that bin clears them. A run that
-does both does one after the other: a discard beside a set_aside in the same bin could take what that has just
-found to be there.
+same bin needs stay. A crash leaves manifests without an entry. They carry no time, so only the registry's
+lock (`state.locks.target_lock`), which callers hold here and in `set_aside`, shows that they are not a copy
+that is being made. The next discard in that bin deletes such leftovers. A run never discards while it sets
+aside: a discard in the same bin could delete what a copy has just found to exist.
 
 What another tool put into the repository of a bin is reported and never removed. Content decides, not names:
 an entry carries Ebbtide's annotations, and the copy of an image has a tag made of its own digest. Every other
@@ -46,7 +45,7 @@ from ebbtide.targets.oci.client.registry import Manifest, Registry
 
 @dataclass(frozen=True)
 class Discarded:
-    """What became of an entry that was to be discarded: gone, or why not."""
+    """The result for an entry that was to be discarded; without an error it is gone."""
 
     entry: BinEntry
     error: EbbtideError | None = None
@@ -54,7 +53,7 @@ class Discarded:
 
 @runtime_checkable
 class OwnCollector(Protocol):
-    """A registry that frees the bytes of what was deleted when it is asked to: image layouts do."""
+    """A registry that frees the bytes of deleted content on request, as image layouts do."""
 
     def remove_unneeded_blobs(self, repository: str, before: datetime) -> list[str]:
         """Remove the blobs that nothing needs and that were written before a moment."""
@@ -62,9 +61,9 @@ class OwnCollector(Protocol):
 
 def discard(registry: Registry, entry: BinEntry) -> None:
     """
-    Remove an image from the bin; it is fine if it is gone already.
+    Remove an image from the bin, unless it is gone already.
 
-    StalePlan if it was set aside again since the entry was read. Unsupported where deleting is switched off.
+    Raises StalePlan if it was set aside again since the entry was read, and Unsupported if deletes are off.
     """
     for done in discard_each(registry, [entry]):
         if done.error is not None:
@@ -73,9 +72,9 @@ def discard(registry: Registry, entry: BinEntry) -> None:
 
 def discard_each(registry: Registry, entries: Iterable[BinEntry]) -> Iterator[Discarded]:
     """
-    Remove images from the bin, and say of each what became of it; one that fails stops no other.
+    Remove images from the bin and yield a result for each; a failure does not stop the others.
 
-    If bytes could not be freed where that is ours to do, this is raised at the end.
+    An error while freeing the bytes of an image layout is raised at the end.
     """
     not_freed: list[EbbtideError] = []
     for bin_name, group in groupby(sorted(entries, key=lambda entry: entry.bin), lambda entry: entry.bin):
@@ -104,7 +103,7 @@ def _discard_one(registry: Registry, entry: BinEntry, needs: Needs, foreign: For
         if known[0] != entry:
             raise StalePlan(
                 f"{entry} was set aside again since the bin was listed",
-                why="its entry in the bin is another now",
+                why="its entry in the bin has changed",
                 fix="list the bin again",
             )
         _delete(registry, entry.bin, known[1])
@@ -128,23 +127,23 @@ def _delete(registry: Registry, bin_name: str, digest: str) -> None:
 
 
 class Needs:
-    """Which manifests of a bin the entries there need."""
+    """The manifests that the entries of a bin need."""
 
     def __init__(self, by_entry: dict[str, list[str]]) -> None:
         self._by_entry = by_entry
         self._count = Counter(digest for found in by_entry.values() for digest in found)
 
     def __contains__(self, digest: str) -> bool:
-        """Tell whether an entry needs a manifest."""
+        """Return True if an entry needs a manifest."""
         return self._count[digest] > 0
 
     @property
     def tags(self) -> set[str]:
-        """The tags that manifests which are needed have."""
+        """The tags of the needed manifests."""
         return {manifest_tag(digest) for digest, number in self._count.items() if number}
 
     def without(self, tag: str) -> list[str]:
-        """Forget an entry, and give what it alone needed, an index before its children."""
+        """Forget an entry and return what only it needed, an index before its children."""
         found = self._by_entry.pop(tag, [])
         self._count.subtract(found)
         return [digest for digest in found if not self._count[digest]]
@@ -152,7 +151,7 @@ class Needs:
 
 def _needs(registry: Registry, bin_name: str, doomed: Iterable[str] = ()) -> Needs:
     """
-    Follow every entry's tag to the manifests that it needs; what the entry says is not needed for that.
+    Follow the tag of every entry to the manifests that it needs, without reading the entry itself.
 
     A manifest that cannot be understood raises, unless its entry is to go anyway.
     """
@@ -165,7 +164,7 @@ def _needs(registry: Registry, bin_name: str, doomed: Iterable[str] = ()) -> Nee
 
 
 def _reach(registry: Registry, bin_name: str, start: str, *, is_doomed: bool) -> dict[str, Content]:
-    """Read the manifests from a reference downwards; one that is not there needs nothing."""
+    """Read the manifests that a reference reaches; an absent one needs nothing."""
     found: dict[str, Content] = {}
     waiting = [start]
     while waiting:
@@ -193,7 +192,7 @@ def leftovers(registry: Registry, bin_name: str) -> list[str]:
 def _leftovers(registry: Registry, bin_name: str, needs: Needs, foreign: Foreign) -> list[str]:
     needed = needs.tags
     references = [t for t in _all_tags(registry, bin_name) if not is_entry_tag(t) and t not in needed]
-    with suppress(Unsupported):  # where they cannot be listed, what is left without a tag is found by nobody
+    with suppress(Unsupported):  # a server does not list untagged manifests; leftovers without a tag stay
         references += [digest for digest in registry.untagged(bin_name) if digest not in needs]
     found: dict[str, Content] = {}
     for reference in references:
@@ -206,7 +205,7 @@ def _leftovers(registry: Registry, bin_name: str, needs: Needs, foreign: Foreign
 
 
 def clear_leftovers(registry: Registry, bin_name: str) -> list[str]:
-    """Delete what no entry of a bin needs, and give its digests; the caller holds the registry's lock."""
+    """Delete what no entry of a bin needs and return its digests; the caller holds the registry's lock."""
     return _clear(registry, bin_name, _needs(registry, bin_name), foreign_in(registry, bin_name))
 
 
@@ -219,9 +218,9 @@ def _clear(registry: Registry, bin_name: str, needs: Needs, foreign: Foreign) ->
 
 def free_blobs(registry: Registry, bin_name: str) -> list[str]:
     """
-    Free the bytes of what was deleted from a bin, where that is ours to do: in image layouts.
+    Free the bytes of what was deleted from the bin of an image layout.
 
-    Under the lock nobody uploads into a bin, so blobs need not be old. A server has a collector of its own.
+    Nothing is uploaded into a bin under the lock, so blobs need not be old. Servers free bytes themselves.
     """
     return registry.remove_unneeded_blobs(bin_name, NEVER) if isinstance(registry, OwnCollector) else []
 
@@ -261,7 +260,7 @@ def foreign_in(registry: Registry, bin_name: str) -> Foreign:
     """
     Find what is foreign in a bin.
 
-    A foreign manifest that cannot be understood raises, because nobody can say which others it needs.
+    A foreign manifest that cannot be understood raises, because it may need any other.
     """
     tags, digests = [], set[str]()
     try:
@@ -282,12 +281,12 @@ def foreign_in(registry: Registry, bin_name: str) -> Foreign:
 
 
 def foreign_words(bin_name: str, tag: str) -> str:
-    """Say that a tag is foreign."""
+    """Return the warning about a foreign tag."""
     return f"{bin_name}:{tag} was not put there by Ebbtide and is left alone"
 
 
 def _needed(registry: Registry, bin_name: str, manifest: Manifest) -> set[str]:
-    """Give the digests of a manifest and of all that it leads to."""
+    """Return the digests of a manifest and of all manifests that it reaches."""
     found: set[str] = set()
     waiting = [manifest]
     while waiting:
@@ -307,9 +306,9 @@ OnDamage = Callable[[MetadataError], None]
 
 def bin_repositories(registry: Registry) -> Iterator[str]:
     """
-    Stream the names of all bins of a registry; the repository of its marker is none.
+    Stream the names of all bins of a registry, without the repository of its marker.
 
-    One that was opened for a single repository lists nothing but that: its bin is looked for by name.
+    A registry that was opened for one repository lists only that, so its bin is found by name.
     """
     listed = 0
     only = ""
@@ -327,8 +326,8 @@ def entries(
     """
     Stream the images in the bin of a repository, or in all bins.
 
-    An entry that cannot be understood raises MetadataError, for it must not look like none. Who gives
-    `on_damage` is told of it there and gets the others. What somebody else put there is no entry.
+    An entry that cannot be understood raises MetadataError, or is passed to `on_damage` if that is given.
+    Foreign content is left out.
     """
     bins = bin_repositories(registry) if repository is None else [bin_repository(repository)]
     for name in bins:
@@ -338,19 +337,19 @@ def entries(
 
 
 def read_entry(registry: Registry, repository: str, digest: str) -> BinEntry:
-    """Read what the bin of a repository says of an image; NotFound if it is not there."""
+    """Read the entry of an image in the bin of its repository, or raise NotFound."""
     found = find_entry(registry, repository, digest)
     if found is None:
         raise NotFound(
             f"{repository}@{digest} is not in the recycle bin",
-            why="it was never set aside, or it was restored, or its days there are over",
+            why="it was never set aside, was restored, or has expired",
             fix="see what there is with 'ebb image recycle list'",
         )
     return found[0]
 
 
 def find_entry(registry: Registry, repository: str, digest: str) -> tuple[BinEntry, str] | None:
-    """Read what the bin says of an image, with the digest of what says it; None if it is not there."""
+    """Read the entry of an image and the digest of its document; None if there is none."""
     name, tag = bin_repository(repository), entry_tag(digest)
     try:
         document = registry.manifest(name, tag)
@@ -360,7 +359,7 @@ def find_entry(registry: Registry, repository: str, digest: str) -> tuple[BinEnt
 
 
 def _one(registry: Registry, name: str, tag: str, on_damage: OnDamage | None) -> Iterator[BinEntry]:
-    """Read one entry; one that was discarded since its tag was listed is not there and no damage."""
+    """Read one entry; one that was discarded since its tag was listed is left out."""
     try:
         document = registry.manifest(name, tag)
         if is_own_document(document, tag):
@@ -379,7 +378,7 @@ def _read(document: Manifest, name: str, tag: str) -> BinEntry:
 
 
 def _tags(registry: Registry, name: str) -> Iterator[str]:
-    """List tags; a bin that was never made has none."""
+    """List tags; a bin that does not exist has none."""
     try:
         yield from registry.tags(name)
     except NotFound:

@@ -1,8 +1,8 @@
 """
-What the bin of a registry knows of an image, and how it writes that down and names it there.
+The entry of an image in a registry's bin: its fields, its document, and its names there.
 
-An entry is an OCI image index: its one manifest is the image, its annotations say the rest. So every registry
-keeps entries as it keeps images, and a lost database loses nothing that is in the bin.
+An entry is an OCI image index: its only manifest is the image, its annotations contain the rest. So every
+registry can store entries, and a lost database loses nothing that is in the bin.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ebbtide.targets.oci.client.registry import Descriptor, Manifest
 PREFIX = "io.ebbtide.recycle."
 VERSION = "1"
 LARGEST_ENTRY = 4 * 2**20
-"""Registries take no larger manifests."""
+"""Registries accept no larger manifests."""
 
 
 def write_entry(entry: BinEntry, image: Descriptor) -> Manifest:
@@ -65,7 +65,7 @@ def write_entry(entry: BinEntry, image: Descriptor) -> Manifest:
 
 
 def read_entry_document(manifest: Manifest, repository: str, tag: str) -> BinEntry:
-    """Read what lies under an entry's tag of a bin; MetadataError names it if it is not what it should be."""
+    """Read the document under an entry's tag; raise MetadataError if it is not a valid entry."""
     what = f"the entry {repository}:{tag}"
     try:
         entry = _read(manifest, original_of(repository))
@@ -83,11 +83,11 @@ def _why(wrong: Exception) -> str:
 
 
 def damaged(what: str, why: str) -> MetadataError:
-    """Make the error for an entry that cannot be used, and say that its image can be."""
+    """Return the error for an entry that cannot be used although its image can be."""
     return MetadataError(
         f"{what} of the recycle bin cannot be understood",
         why=why,
-        fix="its image may be whole: restore it by its digest and name it with --to",
+        fix="its image may be intact: restore it by its digest, with a new tag (--to)",
     )
 
 
@@ -120,7 +120,7 @@ def _read(manifest: Manifest, repository: str) -> BinEntry:
 
 
 def _texts(notes: object) -> dict[str, str]:
-    """Take our annotations out of all."""
+    """Return Ebbtide's annotations."""
     found = _of_kind(notes, dict)
     ours = {name.removeprefix(PREFIX): value for name, value in found.items() if name.startswith(PREFIX)}
     return {name: _of_kind(value, str) for name, value in ours.items()}
@@ -134,7 +134,7 @@ def _write_tag(tag: KeptTag) -> dict[str, Any]:
 def _read_tag(row: Mapping[str, Any]) -> KeptTag:
     name = _of_kind(row["name"], str)
     if not is_tag(name):
-        raise ValueError(f"{name!r} is no tag")
+        raise ValueError(f"{name!r} is not a tag")
     moved = row.get("moved_at")
     return KeptTag(name, None if moved is None else _read_time(moved))
 
@@ -155,10 +155,10 @@ def _json(value: object) -> str:
 
 
 BIN = "ebbtide-recycle/"
-"""Repositories whose names begin so are bins; scans of images leave them out."""
+"""Repositories whose names begin with this are bins; scans leave them out."""
 
 MARKER_REPOSITORY = f"{BIN}ebbtide-registry-marker"
-"""Where a registry says which one it is; it is the bin of no repository."""
+"""The repository of the registry's marker; it is not the bin of a repository."""
 
 _ENTRY, _MANIFEST = "e-", "m-"
 _LONGEST_VALUE = 96
@@ -166,13 +166,13 @@ _OWN = re.compile(r"[em]-(?:[0-9a-f]{64}|sha512-[0-9a-f]{96})", re.ASCII)
 
 
 def is_bin(repository: str) -> bool:
-    """Tell whether a repository is the bin of another."""
+    """Return True if a repository is the bin of another."""
     return repository.startswith(BIN) and is_repository(repository.removeprefix(BIN))
 
 
 def bin_repository(repository: str) -> str:
     """
-    Name the bin of a repository; Refused if the name would be too long for a registry.
+    Return the name of a repository's bin; raise Refused if it would be too long for a registry.
 
     >>> bin_repository("team/app")
     'ebbtide-recycle/team/app'
@@ -196,20 +196,20 @@ def bin_repository(repository: str) -> str:
 
 
 def original_of(repository: str) -> str:
-    """Name the repository that a bin belongs to."""
+    """Return the repository that a bin belongs to."""
     if not is_bin(repository):
-        raise BadInput(f"{repository!r} is no recycle bin", fix=f"bins are named {BIN}REPOSITORY")
+        raise BadInput(f"{repository!r} is not a recycle bin", fix=f"bins are named {BIN}REPOSITORY")
     return repository.removeprefix(BIN)
 
 
 def entry_tag(digest: str) -> str:
-    """Give the tag under which the bin describes an image."""
+    """Return the tag of an image's entry."""
     return f"{_ENTRY}{_value(digest)}"
 
 
 def manifest_tag(digest: str) -> str:
     """
-    Give the tag that a manifest has of its own in the bin.
+    Return the tag that keeps a manifest in the bin.
 
     A registry's collector may remove what has no tag, and even the children of an index that has one.
     """
@@ -217,37 +217,37 @@ def manifest_tag(digest: str) -> str:
 
 
 def is_entry_tag(tag: str) -> bool:
-    """Tell whether the bin describes an image under this tag."""
+    """Return True for the tag of an entry."""
     return tag.startswith(_ENTRY)
 
 
 def is_manifest_tag(tag: str) -> bool:
-    """Tell whether this tag only keeps a manifest."""
+    """Return True for a tag that only keeps a manifest."""
     return tag.startswith(_MANIFEST)
 
 
 def image_tag(tag: str) -> str:
-    """Give the tag that keeps the image which an entry's tag is about."""
+    """Return the tag that keeps the image of an entry's tag."""
     return f"{_MANIFEST}{tag.removeprefix(_ENTRY)}"
 
 
 def is_own_shape(tag: str) -> bool:
-    """Return True if a tag of a bin has the shape of ours; only its content can say whether it is."""
+    """Return True if a tag looks like one of Ebbtide's; only its content proves it."""
     return bool(_OWN.fullmatch(tag))
 
 
 def image_reference(tag: str) -> str:
     """
-    Give the digest of the image that an entry's tag is about, or its tag where that cannot hold all of it.
+    Return the digest of the image of an entry's tag, or its tag if the digest is too long for that.
 
-    The digest is better: somebody may have moved the tag.
+    The digest is better: a client may have moved the tag.
     """
     digest = f"sha256:{tag.removeprefix(_ENTRY)}"
     return digest if is_digest(digest) else image_tag(tag)
 
 
 def _value(digest: str) -> str:
-    """Write a digest so that it fits into a tag, which has no room for all of a SHA-512."""
+    """Write a digest so that it fits into a tag; a SHA-512 is shortened."""
     algorithm, _, value = check_digest(digest).partition(":")
     return value if algorithm == "sha256" else f"{algorithm}-{value[:_LONGEST_VALUE]}"
 
@@ -262,32 +262,32 @@ class KeptTag:
 
 @dataclass(frozen=True)
 class BinEntry:
-    """One image in the bin. All of it is written into the registry, so no database is needed to restore."""
+    """One image in the bin. It is stored in the registry, so that a restore needs no database."""
 
     repository: str
-    """The name that the repository had, without that of the bin."""
+    """The original repository, without the prefix of bins."""
     digest: str
     recycled_at: datetime
     expires_at: datetime
-    """When the bin may forget it."""
+    """From when on it may be removed from the bin."""
     tags: tuple[KeptTag, ...] = ()
     policy: str = ""
-    """The policy by which it went."""
+    """The policy by which it expired."""
     run_id: int | None = None
     reason: str = ""
     subject: str = ""
-    """The manifest that it is about; found out when it is set aside."""
+    """The subject of its manifest; read when it is set aside."""
     size: int = 0
-    """Bytes of all that it needs, each counted once; others may share them. Found out likewise."""
+    """Bytes of all that it needs, each blob once; other images may share them."""
 
     @property
     def bin(self) -> str:
-        """The repository in which it lies now."""
+        """The repository of the bin that contains it."""
         return bin_repository(self.repository)
 
     @property
     def tag(self) -> str:
-        """The tag under which the bin describes it."""
+        """The tag of its entry."""
         return entry_tag(self.digest)
 
     @property
@@ -302,9 +302,9 @@ class BinEntry:
 
 def merged(old: BinEntry | None, new: BinEntry) -> BinEntry:
     """
-    Make one entry of two for the same image, which was pushed again and has expired again.
+    Merge two entries of an image that was pushed again and has expired again.
 
-    It has the tags of both, with the values of the later one, and is kept as long as either would be.
+    The result has the tags of both, the values of the later one, and the later expiry.
     """
     if old is None:
         return replace(new, tags=_in_order(new.tags))
@@ -320,16 +320,16 @@ def _in_order(tags: tuple[KeptTag, ...]) -> tuple[KeptTag, ...]:
 
 
 _ENDINGS = ("", ".sig", ".att", ".sbom")
-"""What cosign adds to the name of what it signs; nothing is the list that replaces the referrers API."""
+"""The suffixes of cosign's tags; the empty one is the list that replaces the referrers API."""
 _LONGEST_STEM = 71
 _NAMED_AFTER = re.compile(r"sha(?:256|512)-[0-9a-f]{64,}(?:\.sig|\.att|\.sbom)?")
 
 
 def followers(entry: BinEntry, digests: Iterable[str], others: Sequence[BinEntry]) -> list[BinEntry]:
     """
-    Give the entries that follow an image made of these manifests, each after what it follows.
+    Return the entries that follow an image with these manifests, each after what it follows.
 
-    One follows if its subject is among them, or if one of its tags is named after one of them.
+    An entry follows if its subject is one of them, or if one of its tags is named after one.
     """
     found: dict[str, BinEntry] = {}
     waiting = list(digests)
@@ -345,11 +345,11 @@ def followers(entry: BinEntry, digests: Iterable[str], others: Sequence[BinEntry
 
 
 def is_follower(entry: BinEntry) -> bool:
-    """Tell whether an image is about another, by its subject or by the names of its tags."""
+    """Return True if an image signs or describes another, by its subject or by the names of its tags."""
     return bool(entry.subject) or any(_NAMED_AFTER.fullmatch(name) for name in entry.tag_names)
 
 
 def signature_tags(digest: str) -> frozenset[str]:
-    """Name the tags under which tools look for what signs a manifest; long digests are cut there."""
+    """Return the tags under which tools look for signatures of a manifest; long digests are shortened."""
     whole = fallback_tag(digest)
     return frozenset(f"{stem}{end}" for stem in {whole, whole[:_LONGEST_STEM]} for end in _ENDINGS)

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 
 from ebbtide.core.decision import Outcome
 from ebbtide.core.display import Block, Explanation, Table
-from ebbtide.core.errors import BadInput, EbbtideError, MetadataError, NotFound, StalePlan
+from ebbtide.core.errors import BadInput, EbbtideError, MetadataError, NotFound, PartlyApplied, StalePlan
 from ebbtide.core.format import human_bytes, plural
 from ebbtide.core.instant import NEVER, days_after, format_second, to_micros
 from ebbtide.core.manifest import Manifest
@@ -29,8 +29,6 @@ from ebbtide.engine.bin import (
     EXPIRY,
     BinItem,
     BinRows,
-    Confirm,
-    Emptied,
     Listing,
     OnDamage,
     RecycleBin,
@@ -38,10 +36,12 @@ from ebbtide.engine.bin import (
     Returned,
     Wanted,
 )
+from ebbtide.engine.bin_expiry import is_by_hand
 from ebbtide.engine.cluster_check import Reach
 from ebbtide.engine.collector import Identity, Run
-from ebbtide.engine.newest_run import check_newest_run
-from ebbtide.state.locks import target_lock
+from ebbtide.engine.run_folder import outcome_folders
+from ebbtide.engine.tables.contracts import OUTCOMES
+from ebbtide.engine.tables.counted import read_rows
 from ebbtide.state.users import SYSTEM, current_user
 from ebbtide.storage.store import DeleteResult
 from ebbtide.targets.oci.bin.contents import (
@@ -64,7 +64,7 @@ from ebbtide.targets.oci.purge.actor import Action, PlannedItem, Results, acted,
 from ebbtide.targets.oci.purge.collector import check_same_registry, outcome_words
 from ebbtide.targets.oci.purge.identity import identify
 from ebbtide.targets.oci.purge.last_scan import BACK, EMPTIED, RESTORED, copied_before
-from ebbtide.targets.oci.records.marks import restoring
+from ebbtide.targets.oci.records.mark_operations import restoring
 from ebbtide.targets.oci.records.model import Role, Target
 
 _COLUMNS = ("image", "tags", "set aside", "kept until", "policy", "bytes", "run", "reason")
@@ -78,28 +78,30 @@ class ImageBin(RecycleBin):
     records_restores = False
     copies_out = False
     in_order = True
-    """What lies in one bin may share manifests."""
+    """Images of one bin may share manifests."""
     action = str(Action.EMPTY)
     item = "image"
+    context: RegistryContext
     elsewhere = "--to NAME restores an image whose tag is taken"
 
-    def __init__(self, shop: RegistryContext, warn: Warn, repository: str | None = None) -> None:
-        self.context = shop.context
-        self.shop = shop
+    def __init__(self, context: RegistryContext, warn: Warn, repository: str | None = None) -> None:
+        self.context = context
         self.warn = warn
         self.repository = repository
+        self._listed: dict[str, dict[str, Any]] = {}
+        self._damage: list[EbbtideError] = []
 
     @property
     def identity(self) -> Identity:
         """The registry."""
-        return self.shop.identity
+        return self.context.identity
 
-    # What lies in it
+    # Listing
 
     def listing(self, run: int | None = None) -> Listing:
         """Show every image with its tags, policy and date."""
         damage: list[EbbtideError] = []
-        with self.shop.opened() as registry:
+        with self.context.opened() as registry:
             found = sorted(self._entries(registry, run, damage.append), key=_by_time)
             warnings = tuple(self._foreign(registry))
         footer = f"{plural(len(found), 'image')}, up to {human_bytes(sum(entry.size for entry in found))}"
@@ -108,15 +110,15 @@ class ImageBin(RecycleBin):
 
     def stream(self, run: int | None, on_damage: OnDamage) -> Iterator[tuple[BinItem, datetime]]:
         """Stream every image."""
-        with self.shop.opened() as registry:
+        with self.context.opened() as registry:
             for entry in self._entries(registry, run, on_damage):
                 yield _item(entry), entry.expires_at
 
     def damaged(self, found: Sequence[EbbtideError]) -> MetadataError:
-        """Make the error for entries that cannot be understood."""
+        """Return the error for entries that cannot be understood."""
         return MetadataError(
             f"{plural(len(found), 'entry', 'entries')} of the recycle bin cannot be understood",
-            why="all others were looked at; these were left alone",
+            why="all others were read; these were left alone",
             fix="restore such an image by its digest with --to NAME",
             details=[str(error) for error in found],
         )
@@ -127,7 +129,7 @@ class ImageBin(RecycleBin):
                 yield entry
 
     def _foreign(self, registry: Registry) -> Iterator[str]:
-        """Name what another tool put into the repositories of the bin."""
+        """Yield a warning for everything that another tool put into the bins."""
         one = self.repository
         for name in bin_repositories(registry) if one is None else [bin_repository(one)]:
             try:
@@ -153,8 +155,8 @@ class ImageBin(RecycleBin):
         self._require("restore", _subject(choice))
 
     def wanted(self, choice: RestoreChoice) -> Wanted:
-        """Find images by run, tag or digest; of a run, what is signed comes before what signs it."""
-        with self.shop.opened() as registry:
+        """Find images by run, tag or digest; images of a run come before their signatures."""
+        with self.context.opened() as registry:
             if choice.run is None:
                 if not choice.items:
                     raise BadInput("no image is named", fix="name one: oci://HOST/REPO:TAG")
@@ -167,7 +169,7 @@ class ImageBin(RecycleBin):
         return Wanted([_item(entry) for entry in sorted(found, key=is_follower)])
 
     def _named(self, registry: Registry, name: str, *, bare: bool = False) -> BinEntry:
-        """Find an image; one that cannot be understood can be had by its digest under a new name."""
+        """Find an image; one with a damaged entry can be restored by its digest under a new tag."""
         repository, tag, digest = image_in(name)
         if digest:
             try:
@@ -183,13 +185,13 @@ class ImageBin(RecycleBin):
             raise NotFound(f"{name} is not in the recycle bin", fix="see 'ebb image recycle list'")
         raise BadInput(
             f"{len(found)} images in the recycle bin had the tag {tag}",
-            fix="say which one is meant by its digest",
+            fix="name the image by its digest",
             details=[f"{entry}, set aside {format_second(entry.recycled_at)}" for entry in found],
         )
 
     def bring_back(self, page: Sequence[BinItem], choice: RestoreChoice) -> Sequence[Returned]:
-        """Restore images with their tags, and with what signs them if they were named."""
-        with self.shop.opened() as registry:
+        """Restore images with their tags, and with their signatures if they were named."""
+        with self.context.opened() as registry:
             return [self._restored(registry, item, choice) for item in page]
 
     def _restored(self, registry: Registry, item: BinItem, choice: RestoreChoice) -> Returned:
@@ -202,7 +204,7 @@ class ImageBin(RecycleBin):
             )
             if choice.run is None:
                 self._note(f"restore{f' as {choice.to}' if choice.to else ''}", _subject(choice))
-            dates = reassigned(self.shop, done, current_user())
+            dates = reassigned(self.context, done, current_user())
         except EbbtideError as error:
             if len(choice.items) == 1:
                 raise
@@ -216,103 +218,113 @@ class ImageBin(RecycleBin):
         if choice.run is not None and back:
             self._note(f"restore {plural(back, 'image')}", f"run {choice.run}")
 
-    # Emptying
+    # Emptying by hand
 
-    def empty(self, older_than: int | None, confirm: Confirm) -> Emptied:
-        """Delete images for good: those that were listed when the user confirmed, and no others."""
-        damage: list[EbbtideError] = []
-        before = NEVER if older_than is None else self.context.clock() - timedelta(days=older_than)
-        gone: list[BinEntry] = []
-        failed: list[str] = []
-        with self.shop.opened() as registry:
-            self._require("empty the bin", self._where)
-            found = sorted(self._entries(registry, None, damage.append), key=_by_time)
-            doomed = [entry for entry in found if entry.recycled_at <= before]
-            if doomed:
-                confirm(len(doomed), sum(entry.size for entry in doomed))
-            self._identify("empty images")
-            check_newest_run(self.context.root, self.context.ledger)
-            with target_lock(self.context.root, self.shop.uid, "ebb image recycle empty"):
-                for words in self._foreign(registry):
-                    self.warn(words)
-                try:
-                    for done in discard_each(registry, doomed):
-                        if done.error is None:
-                            gone.append(done.entry)
-                        else:
-                            failed.append(f"{done.entry}: {done.error}")
-                except EbbtideError as error:
-                    failed.append(f"not all bytes were freed: {error}")
-                if gone:
-                    self._note(f"empty the bin of {plural(len(gone), 'image')}", self._where)
-                for entry in gone:
-                    self._note(EMPTIED, str(entry))
-        return Emptied(tuple(_plain(entry) for entry in gone), tuple(failed), tuple(damage))
+    def before_empty(self) -> None:
+        """Check the user's role, and read what is in the bin."""
+        self._require("empty the bin", self._where)
+        self._identify("empty images")
+        with self.context.opened() as registry:
+            found = sorted(self._entries(registry, None, self._damage.append), key=_by_time)
+            for words in self._foreign(registry):
+                self.warn(words)
+        self._listed = {str(entry): _plain(entry) for entry in found}
+
+    def after_empty(self, plan: Manifest) -> dict[str, Any]:
+        """Return the images that were deleted, and why others were not."""
+        rows = list(last_outcomes(self.context, plan.run_id))
+        gone = {row["address"] for row in rows if row["outcome"] == Outcome.DELETED}
+        left = [f"{row['address']}: {row['reason']}" for row in rows if _is_left(row)]
+        return {"deleted": [plain for name, plain in self._listed.items() if name in gone], "failed": left}
+
+    def check_emptied(self, plan: Manifest) -> None:
+        """Raise if images were set aside again, or have entries that cannot be understood."""
+        left = [row for row in last_outcomes(self.context, plan.run_id) if _is_left(row)]
+        if left:
+            raise PartlyApplied(
+                f"{plural(len(left), 'image')} could not be deleted from the bin",
+                fix="correct the causes below, and empty the bin again",
+                details=[f"{row['address']}: {row['reason']}" for row in left],
+            )
+        if self._damage:
+            raise self.damaged(self._damage)
 
     # Expiry
 
     def reach(self) -> Reach:
         """Reach the registry."""
-        return RegistryReach(self.shop.spec)
+        return RegistryReach(self.context.spec)
 
     def check_ready(self) -> None:
         """Raise if the registry does not answer."""
-        with self.shop.opened():
+        with self.context.opened():
             pass
 
     def before_plan(self) -> tuple[str, ...]:
         """Make sure which registry it is."""
-        return identify(self.shop, current_user(), "make a plan")
+        return identify(self.context, current_user(), "make a plan")
 
     def expiry(self, run: Run, older_than: int | None) -> BinRows:
-        """List the bins, one task for some of them."""
-        with self.shop.opened() as registry:
-            bins = tuple(sorted(bin_repositories(registry)))
+        """List the bins, some per task."""
+        with self.context.opened() as registry:
+            only = None if self.repository is None else bin_repository(self.repository)
+            bins = tuple(sorted(bin_repositories(registry) if only is None else [only]))
             warnings = tuple(_misnamed(registry, bins))
         tasks = max(1, min(len(bins), run.spark.sparkContext.defaultParallelism))
         numbers = run.spark.range(0, len(bins), 1, tasks)
-        listed = numbers.mapInArrow(_EntryLister(self.shop.spec, bins, older_than), EXPIRY)
+        listed = numbers.mapInArrow(_EntryLister(self.context.spec, bins, older_than), EXPIRY)
         return BinRows(listed, {"bins": len(bins)}, warnings)
 
     def check(self, plan: Manifest) -> None:
-        """Check that it is the same registry."""
-        check_same_registry(self.shop, plan)
+        """Check that it is the same registry, and that the user may empty its bin by hand."""
+        check_same_registry(self.context, plan)
+        if is_by_hand(plan):
+            # Another user may apply the plan later, so the role is checked here too.
+            self._require(f"empty the bin by run {plan.run_id}", self._where)
 
     def check_unchanged(self, plan: Manifest) -> None:
-        """Let it pass: dates were copied when the images were set aside, and no policy changes them."""
+        """Do nothing: dates were copied when the images were set aside, and no policy changes them."""
 
     def deleter(self, attempt: Attempt) -> Actor:
-        """Take images out of the bin."""
-        return BinActor(self.shop.spec, attempt)
+        """Remove images from the bin."""
+        return BinActor(self.context.spec, attempt)
 
     def after_expiry(self, plan: Manifest, applied: Applied) -> None:
-        """Write into the log what was done."""
-        if not applied.already_applied:
-            self._note_run(plan, outcome_words(applied))
+        """Write into the log what was done, and the images that a user deleted."""
+        if applied.already_applied:
+            return
+        self._note_run(plan, outcome_words(applied))
+        if is_by_hand(plan):
+            rows = last_outcomes(self.context, plan.run_id)
+            gone = [row["address"] for row in rows if row["outcome"] == Outcome.DELETED]
+            self._note(f"empty the bin of {plural(len(gone), 'image')}", self._where)
+            for address in gone:
+                self._note(EMPTIED, address)
 
     def after_failure(self, plan: Manifest, error: EbbtideError) -> None:
-        """Write into the log how far it came."""
+        """Write into the log how far the run came."""
         self._note_run(plan, f"{error.what} ({error.why})")
 
     def _note_run(self, plan: Manifest, what: str) -> None:
-        self.shop.records.note_purge(self.shop.uid, plan.run_id, f"{plan.collector}: {what}", SYSTEM)
+        by = current_user() if is_by_hand(plan) else SYSTEM
+        self.context.records.note_purge(self.context.uid, plan.run_id, f"{plan.collector}: {what}", by)
 
     # The registry's log and roles
 
     @property
     def _where(self) -> str:
-        return place_in(self.shop.spec.url, self.repository or "")
+        return place_in(self.context.spec.url, self.repository or "")
 
     def _identify(self, what: str) -> None:
-        for warning in identify(self.shop, current_user(), what):
+        for warning in identify(self.context, current_user(), what):
             self.warn(warning)
 
     def _require(self, what: str, subject: str) -> None:
-        """Refuse, and log it, unless the user may change images."""
-        self.shop.records.require(self.shop.uid, Role.IMAGE_WRITER, current_user(), what, subject)
+        """Raise Forbidden, and log it, unless the user may change images."""
+        self.context.records.require(self.context.uid, Role.IMAGE_WRITER, current_user(), what, subject)
 
     def _note(self, what: str, subject: str) -> None:
-        self.shop.records.note_image(self.shop.uid, current_user(), subject, what)
+        self.context.records.note_image(self.context.uid, current_user(), subject, what)
 
     def _warn_of(self, error: EbbtideError) -> None:
         self.warn(str(error))
@@ -348,7 +360,7 @@ def _plain(entry: BinEntry) -> dict[str, Any]:
 
 
 def _lines(done: RestoredImage, dates: Mapping[str, datetime]) -> Iterator[Block]:
-    """Say what came back, and when each of its names expires now."""
+    """Describe what was restored, and when each of its names expires now."""
     for one in (done, *done.referrers):
         names = f"as {', '.join(one.tags)}" if one.tags else "without a tag, as it was"
         yield f"restored {one.entry} {names}"
@@ -380,50 +392,50 @@ def _plain_restored(done: RestoredImage, dates: Mapping[str, datetime]) -> dict[
     }
 
 
-def reassigned(shop: RegistryContext, done: RestoredImage, by: str) -> dict[str, datetime]:
+def reassigned(context: RegistryContext, done: RestoredImage, by: str) -> dict[str, datetime]:
     """
-    Assign the policies of a restored image and of its referrers again, and give their new dates by name.
+    Assign the policies of a restored image and its referrers again, and return their new dates by name.
 
-    Without this the date by which it went would count, and the next purge would take it again. The log has
-    the values before and after.
+    Otherwise its old date would count, and the next purge would remove it again. The log has the values
+    before and after.
     """
     dates = {}
     for target in _targets(done):
-        if not _has_date(shop, target, done):
-            shop.records.note_image(shop.uid, by, str(target), BACK)
+        if not _has_date(context, target, done):
+            context.records.note_image(context.uid, by, str(target), BACK)
             continue
-        seen = copied_before(shop.records, shop.root, shop.uid, shop.spec.url, target)
-        change = shop.records.change_mark(shop.uid, target, restoring, by, RESTORED, seen)
+        seen = copied_before(context.records, context.root, context.uid, context.spec.url, target)
+        change = context.records.change_mark(context.uid, target, restoring, by, RESTORED, seen)
         if change.after is not None:
             dates[str(target)] = change.after.assigned.expires_at or NEVER
     return dates
 
 
 def restored_names(done: RestoredImage) -> list[str]:
-    """Name what a restore brought back: the tags of an image, and the image by its digest."""
+    """Return the names that a restore brought back: the tags of an image, and its digest."""
     entry = done.entry
     return [*(f"{entry.repository}:{tag}" for tag in done.tags), f"{entry.repository}@{entry.digest}"]
 
 
 def _targets(done: RestoredImage) -> Iterator[Target]:
-    """Give all that came back, tags before the manifest that they stand for."""
+    """Yield everything that came back, tags before their manifest."""
     for one in (done, *done.referrers):
         repository, digest = one.entry.repository, one.entry.digest
         yield from (Target(repository, tag, digest) for tag in one.tags)
         yield Target(repository, "", digest)
 
 
-def _has_date(shop: RegistryContext, target: Target, done: RestoredImage) -> bool:
-    """Return True if a tag or manifest expires by itself, and not with what it belongs to."""
+def _has_date(context: RegistryContext, target: Target, done: RestoredImage) -> bool:
+    """Return True if a tag or manifest has its own date, and does not follow another."""
     if target.tag:
         return not follows_a_digest(target.tag)
     # What is assigned to a manifest counts for all its tags, so it gets nothing new if it has any.
     tagged = {one.entry.digest for one in (done, *done.referrers) if one.tags}
-    return target.digest not in tagged or shop.records.mark(shop.uid, target) is not None
+    return target.digest not in tagged or context.records.mark(context.uid, target) is not None
 
 
 def _misnamed(registry: Registry, bins: Iterable[str]) -> Iterator[str]:
-    """Warn of tags that cannot be ours by their names; emptying the bin looks at the content."""
+    """Warn about tags that cannot be Ebbtide's by their names; emptying the bin checks the content."""
     for name in bins:
         with suppress(NotFound):
             for tag in registry.tags(name):
@@ -431,9 +443,24 @@ def _misnamed(registry: Registry, bins: Iterable[str]) -> Iterator[str]:
                     yield foreign_words(name, tag)
 
 
+def last_outcomes(context: RegistryContext, run_id: int) -> Iterator[dict[str, Any]]:
+    """Yield the last outcome of each image of a run that emptied the bin."""
+    last: dict[str, dict[str, Any]] = {}
+    for folder in outcome_folders(context.root, context.ledger, run_id):
+        for row in read_rows(OUTCOMES, folder):
+            known = last.get(row["address"])
+            if known is None or known["attempt"] <= row["attempt"]:
+                last[row["address"]] = dict(row)
+    yield from last.values()
+
+
+def _is_left(row: Mapping[str, Any]) -> bool:
+    return row["outcome"] not in (Outcome.DELETED, Outcome.ABSENT)
+
+
 @dataclass(frozen=True)
 class _EntryLister:
-    """Lists bins on an executor; a bin comes as its number."""
+    """Lists bins on an executor; a row has the number of a bin."""
 
     spec: RegistrySpec
     bins: tuple[str, ...]
@@ -445,7 +472,7 @@ class _EntryLister:
             rows: list[dict[str, Any]] = []
             for batch in batches:
                 for number in batch.column("id").to_pylist():
-                    for entry in entries(registry, original_of(self.bins[number])):
+                    for entry in entries(registry, original_of(self.bins[number]), self._on_damage):
                         rows.append(self._row(entry))
                         if len(rows) >= _ROWS:
                             yield _batch(rows)
@@ -453,6 +480,11 @@ class _EntryLister:
             yield _batch(rows)
         finally:
             registry.close()
+
+    @property
+    def _on_damage(self) -> OnDamage | None:
+        """Leave damaged entries alone if a user empties the bin, who is told about them; else raise."""
+        return None if self.older_than is None else lambda _: None
 
     def _row(self, entry: BinEntry) -> dict[str, Any]:
         days, kept = self.older_than, entry.expires_at
@@ -486,13 +518,13 @@ def _batch(rows: Sequence[dict[str, Any]]) -> Any:
 
 @dataclass(frozen=True)
 class BinActor:
-    """Takes images out of the bin on an executor."""
+    """Removes images from the bin on an executor."""
 
     spec: RegistrySpec
     attempt: Attempt
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Do all rows, and give their outcomes."""
+        """Act on all rows, and yield their outcomes."""
         return acted(self.attempt, batches, self._do)
 
     def _do(self, items: Sequence[PlannedItem]) -> Results:
@@ -508,7 +540,7 @@ class BinActor:
 
 
 def _emptied(registry: Registry, items: Sequence[PlannedItem]) -> Results:
-    """Take out of the bin what is there as it was planned."""
+    """Remove from the bin what is as it was planned."""
     results: Results = {}
     doomed: dict[tuple[str, str], tuple[PlannedItem, BinEntry]] = {}
     for item in items:

@@ -1,5 +1,5 @@
 """
-Whole copies of images: what an image needs, and bringing it from one repository of a registry into another.
+Complete copies of images: what an image needs, and copying it from one repository of a registry to another.
 
 Bytes do not move where the registry can mount blobs. A registry that keeps the sizes of blobs in memory may
 answer for blobs that its own collector has removed while it ran, and no small request can tell: with
@@ -24,7 +24,7 @@ _ELSEWHERE = ("nondistributable", "rootfs.foreign")
 
 @dataclass(frozen=True)
 class Closure:
-    """What an image needs; children stand before the indexes they are in, and the image is the last."""
+    """What an image needs; children come before their indexes, and the image is the last."""
 
     manifests: tuple[Manifest, ...]
     blobs: tuple[Descriptor, ...]
@@ -55,8 +55,8 @@ def closure_of(registry: Registry, repository: str, digest: str, *, or_in: str =
     """
     Read all manifests of an image; parts of an index may be in another repository as well.
 
-    NotFound if the image is not there; MetadataError if one that it needs is not, for then nobody can say
-    what else is missing.
+    Raises NotFound if the image does not exist, and MetadataError if a manifest that it needs does not: what
+    else is missing is not known then.
     """
     image = registry.manifest(repository, digest)
     found: dict[str, tuple[Manifest, Content]] = {}
@@ -73,7 +73,7 @@ def _collect(
     found: dict[str, tuple[Manifest, Content]],
     blobs: dict[str, Descriptor],
 ) -> None:
-    """Go down first, so that children come first; a digest cannot be inside itself, so this ends."""
+    """Visit children first; a manifest cannot contain its own digest, so this ends."""
     content = read_content(manifest)
     for child in content.children:
         if child.media_type and child.media_type not in MEDIA_TYPES:
@@ -97,16 +97,16 @@ def _part(registry: Registry, places: Sequence[str], digest: str, index: str) ->
 
 
 def may_be_elsewhere(blob: Descriptor) -> bool:
-    """Tell whether a blob is of a kind that a registry need not have."""
+    """Return True for a kind of blob that a registry need not store."""
     return any(word in blob.media_type for word in _ELSEWHERE)
 
 
 def removal_order(contents: Mapping[str, Content]) -> list[str]:
     """
-    Put manifests in the order in which to delete them: an index before its children, referrers first.
+    Return manifests in the order in which to delete them: referrers, then indexes, then children.
 
-    A run that ends half way then leaves neither an index without its children nor a signature whose subject
-    is gone, which nothing would ever take away.
+    An interrupted run then leaves no index without its children, and no signature without its subject, which
+    nothing would ever remove.
     """
     result: dict[str, None] = {}
     for digest in sorted(contents):
@@ -127,15 +127,15 @@ def _needed_first(digest: str, contents: Mapping[str, Content], done: Mapping[st
 _UNKNOWN_BLOB = "BLOB_UNKNOWN"
 _WAITS = (0.1, 0.5, 2.0)
 Naming = Callable[[str], str]
-"""Says under which reference a manifest of this digest is written."""
+"""Returns the reference under which a manifest with this digest is written."""
 
 
 def despite_others(act: Callable[[], None], sleep: Callable[[float], None] = time.sleep) -> None:
     """
-    Do what can be done twice, and try again while a registry does not know what somebody else just writes.
+    Run a repeatable operation, again if the registry misses what another client is just writing.
 
-    Images that share layers or manifests may be brought at the same time; a registry that writes down once
-    more that it has one may for a moment say that it has not.
+    Images that share layers or manifests may be copied at the same time. A registry that writes the link to
+    one again may answer for a moment that it does not exist.
     """
     for wait in _WAITS:
         try:
@@ -150,17 +150,17 @@ def despite_others(act: Callable[[], None], sleep: Callable[[float], None] = tim
 
 
 def bring(registry: Registry, closure: Closure, source: str, target: str, naming: Naming) -> None:
-    """Bring all that an image needs into another repository, what is needed before what needs it."""
+    """Copy all that an image needs into another repository, dependencies first."""
     for blob in closure.blobs:
         _bring_blob(registry, blob, source, target)
     for manifest in closure.manifests:
-        # One that is there is left alone, like a blob: to write it again would disturb who reads it.
+        # An existing one is left alone, like a blob: writing it again would disturb readers.
         if not _has_manifest(registry, manifest, target, naming):
             registry.put_manifest(target, naming(manifest.digest), manifest)
 
 
 def _bring_blob(registry: Registry, blob: Descriptor, source: str, target: str) -> None:
-    # One that is there is left alone: to mount it again would disturb who reads it.
+    # An existing one is left alone: mounting it again would disturb readers.
     if _has_blob(registry, blob, target) or registry.mount_blob(target, blob.digest, source):
         return
     try:
@@ -184,7 +184,7 @@ def _has_blob(registry: Registry, blob: Descriptor, repository: str) -> bool:
 
 
 def _has_manifest(registry: Registry, manifest: Manifest, repository: str, naming: Naming) -> bool:
-    """Read a manifest to the end: a registry whose collector took it may still answer a HEAD."""
+    """Read a manifest to the end: a registry may answer HEAD for one that its collector has removed."""
     try:
         return registry.manifest(repository, naming(manifest.digest)) == manifest
     except (NotFound, MetadataError):
@@ -192,13 +192,13 @@ def _has_manifest(registry: Registry, manifest: Manifest, repository: str, namin
 
 
 class NotArrived(MetadataError):
-    """A manifest or blob that was brought cannot be read: it is lost, or somebody just writes it again."""
+    """A copied manifest or blob cannot be read: it is lost, or another client is just writing it."""
 
 
 def check_whole(
     registry: Registry, closure: Closure, repository: str, naming: Naming, *, read_blobs: bool = False
 ) -> None:
-    """Raise NotArrived unless a repository holds every manifest and blob of an image."""
+    """Raise NotArrived unless a repository has every manifest and blob of an image."""
     for manifest in closure.manifests:
         try:
             found = registry.manifest(repository, naming(manifest.digest))
@@ -224,7 +224,7 @@ def _check_blob(registry: Registry, blob: Descriptor, repository: str, *, read_b
 
 
 def is_whole(registry: Registry, closure: Closure, repository: str, naming: Naming) -> bool:
-    """Tell whether a repository holds every manifest and blob of an image."""
+    """Return True if a repository has every manifest and blob of an image."""
     try:
         check_whole(registry, closure, repository, naming)
     except NotArrived:
@@ -233,13 +233,13 @@ def is_whole(registry: Registry, closure: Closure, repository: str, naming: Nami
 
 
 def by_digest(digest: str) -> str:
-    """Write a manifest under its digest alone."""
+    """Return the digest: the manifest gets no tag."""
     return digest
 
 
 def _not_whole(repository: str, why: str) -> NotArrived:
     return NotArrived(
-        f"the image has not arrived whole in {repository}",
+        f"the image was not copied completely to {repository}",
         why=why,
         fix="if the registry's collector ran while the registry did, restart it and try again",
     )

@@ -1,8 +1,8 @@
 """
 Moving images into the bin and back.
 
-Into the bin: a whole copy first, then the entry that says so. The entry is written last, so that it exists
-only if the copy is whole; after a crash the same call goes on. The original is not touched: the caller
+Into the bin: first a complete copy, then its entry. The entry is written last, so that it exists
+only if the copy is complete; after a crash the same call continues. The original is not touched: the caller
 deletes it afterwards, in the order of `removal_order`.
 
 Back: everything is copied and checked before the first tag is put, and the bin forgets an image only after
@@ -51,14 +51,14 @@ class RestoredImage:
 
     entry: BinEntry
     tags: tuple[str, ...] = ()
-    """The wanted tags that stand for the image now; none if it never had any."""
+    """The requested tags that stand for the image now; empty if it never had any."""
     taken: Mapping[str, str] = field(default_factory=dict)
-    """Tags that stand for another image, and for which; they were left so."""
+    """Tags that stand for another image, with its digest; they were left alone."""
     referrers: tuple[RestoredImage, ...] = ()
-    """Signatures and the like that came back with it."""
+    """Signatures and other referrers that were restored with it."""
     left_in_bin: bool = False
     troubles: tuple[str, ...] = ()
-    """What could not be done, in words; the image itself is back."""
+    """What could not be done; the image itself is back."""
 
 
 def restore(
@@ -71,11 +71,11 @@ def restore(
     read_blobs: bool = False,
 ) -> RestoredImage:
     """
-    Bring an image back under its tags, or under `to_tags` instead, with what signs it.
+    Restore an image under its tags, or under `to_tags` instead, with its signatures.
 
-    If all tags stand for other images it is Refused and nothing changes: a manifest without a tag would be
-    the registry's collector's. One that had no tag comes back without. The image leaves the bin if all its
-    tags were put; `keep_in_bin` says otherwise, either way.
+    Raises Refused, and changes nothing, if all tags stand for other images: the registry's collector would
+    remove a manifest without a tag. An image that had no tag comes back without. It leaves the bin if all its
+    tags were put, unless `keep_in_bin` is given.
     """
     names = entry.tag_names if to_tags is None else to_tags
     wanted = [check_tag(name) for name in dict.fromkeys(names)]
@@ -89,7 +89,7 @@ def restore(
 
 
 def _is_in_bin(registry: Registry, entry: BinEntry) -> bool:
-    """Look whether the bin has an entry; a damaged one is there too, and its image may be whole."""
+    """Return True if the bin has an entry, even a damaged one: its image may be intact."""
     try:
         return find_entry(registry, entry.repository, entry.digest) is not None
     except MetadataError:
@@ -97,13 +97,13 @@ def _is_in_bin(registry: Registry, entry: BinEntry) -> bool:
 
 
 def _restored_before(registry: Registry, entry: BinEntry, wanted: Sequence[str]) -> RestoredImage:
-    """Accept that an earlier call, which was cut off at its end, has done everything."""
+    """Accept that an earlier, interrupted call has restored everything."""
     names = wanted or [entry.digest]
     if all(_stands_for(registry, entry.repository, name) == entry.digest for name in names):
         return RestoredImage(entry, tuple(wanted))
     raise NotFound(
         f"{entry} is not in the recycle bin",
-        why="it was restored, or its days there are over",
+        why="it was restored, or has expired",
         fix="see what there is with 'ebb image recycle list'",
     )
 
@@ -128,13 +128,13 @@ def _bring_back(
 
 
 def _outcome(registry: Registry, entry: BinEntry, wanted: Sequence[str]) -> RestoredImage:
-    """Look at every tag once more: what stands there now is what is told."""
+    """Read every tag again, and report what it stands for now."""
     found = {name: _stands_for(registry, entry.repository, name) for name in wanted}
     for name, digest in found.items():
         if not digest:
             raise MetadataError(
                 f"{entry.repository}:{name} was put and is not there",
-                why="somebody deleted it at once, or the registry answers from an old memory",
+                why="a client deleted it at once, or the registry answers from a stale cache",
                 fix="restore the image again; it is still in the recycle bin",
             )
     taken = {name: digest for name, digest in found.items() if digest != entry.digest}
@@ -147,7 +147,7 @@ def _taken(registry: Registry, entry: BinEntry, names: Iterable[str]) -> dict[st
 
 
 def _stands_for(registry: Registry, repository: str, tag: str) -> str:
-    """Say what a tag stands for; nothing if it is free."""
+    """Return what a tag stands for; empty if it does not exist."""
     try:
         return registry.resolve(repository, tag).digest
     except NotFound:
@@ -155,7 +155,7 @@ def _stands_for(registry: Registry, repository: str, tag: str) -> str:
 
 
 def _with_referrers(registry: Registry, back: RestoredImage, closure: Closure) -> RestoredImage:
-    """Restore what follows the image, after it; what cannot be is told, and the image is back even so."""
+    """Restore what follows the image; failures are reported, and the image is back anyway."""
     damage: list[str] = []
     others = list(entries(registry, back.entry.repository, lambda error: damage.append(str(error))))
     found, troubles = [], list(damage)
@@ -169,7 +169,7 @@ def _with_referrers(registry: Registry, back: RestoredImage, closure: Closure) -
 
 
 def _leave_bin(registry: Registry, back: RestoredImage, *, keep_in_bin: bool | None) -> RestoredImage:
-    """Discard what is back; the image is the last, so that until then a second call finds it."""
+    """Discard what was restored; the image last, so that a second call finds it until then."""
     every = [_mark(one, keep_in_bin=keep_in_bin) for one in (*back.referrers, back)]
     failed: dict[str, EbbtideError] = {}
     try:
@@ -191,7 +191,7 @@ def _still_there(back: RestoredImage, failed: Mapping[str, EbbtideError]) -> Res
 
 
 def _mark(back: RestoredImage, *, keep_in_bin: bool | None) -> RestoredImage:
-    """Say whether it stays in the bin; if others took all its tags meanwhile it does, whatever was said."""
+    """Set whether it stays in the bin; it always does if all its tags were taken meanwhile."""
     homeless = bool(back.taken) and not back.tags
     return replace(back, left_in_bin=homeless or (bool(back.taken) if keep_in_bin is None else keep_in_bin))
 
@@ -204,10 +204,10 @@ def set_aside(
     sleep: Callable[[float], None] = time.sleep,
 ) -> BinEntry:
     """
-    Bring an image with all that it needs into the bin, check that it is there, and give its entry.
+    Copy an image with all that it needs into the bin, check the copy, and return its entry.
 
-    An image that is in the bin already gets one entry for both times. If the original is gone, or no longer
-    whole, and the bin has the image, it was deleted after an earlier call, and that is fine.
+    The entry of an image that is in the bin already is merged. If the original is gone or incomplete and the
+    bin has the image, an earlier call was followed by its delete, and nothing is left to do.
     """
     bin_name = bin_repository(entry.repository)
     known = find_entry(registry, entry.repository, entry.digest)
@@ -237,6 +237,6 @@ def set_aside(
 
 
 def _forget(registry: Registry, bin_name: str, document: str) -> None:
-    """Delete what an entry said before; where that cannot be, a small document without a tag is left."""
+    """Delete the earlier document of an entry; if that is not possible, it stays without a tag."""
     with suppress(Denied, Unsupported):
         registry.delete_manifest(bin_name, document)

@@ -109,3 +109,14 @@ def follows_a_digest(tag: str) -> bool:
     (True, False)
     """
     return bool(_NAMED_AFTER_DIGEST.fullmatch(tag))
+
+
+def digest_followed(tag: str) -> str:
+    """
+    Return the digest that a tag is named after; empty if it is named after none.
+
+    >>> digest_followed("sha256-" + "0" * 64 + ".sig")[:10], digest_followed("v1.0")
+    ('sha256:000', '')
+    """
+    algorithm, _, rest = tag.partition("-")
+    return f"{algorithm}:{rest[:64]}" if follows_a_digest(tag) else ""

@@ -25,15 +25,15 @@ from pyspark.sql import types as t
 from ebbtide.core.errors import MetadataError
 from ebbtide.core.instant import MICROSECONDS_A_DAY, NEVER, to_micros
 from ebbtide.targets.oci.evaluation.graph import NO_LAPSE
-from ebbtide.targets.oci.holds import (
+from ebbtide.targets.oci.model import (
     NEVER_DELETE,
     NO_DATE,
     NO_POLICY,
     UNKNOWN_POLICY,
     UNKNOWN_TIME,
     UNMATCHED,
+    QuarantineState,
 )
-from ebbtide.targets.oci.model import QuarantineState
 from ebbtide.targets.oci.policies.policy import (
     KEEP,
     QUARANTINE_FAILED,

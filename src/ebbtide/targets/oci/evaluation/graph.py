@@ -65,7 +65,7 @@ def broadcast_if_small(frame: DataFrame) -> DataFrame:
 
 
 def numbered(images: DataFrame, materialize: Materialize) -> DataFrame:
-    """Give every manifest its number, `node`, and check the table."""
+    """Assign a number (`node`) to every manifest, and check the table."""
     ordered = images.orderBy("repository", "digest")
     subject = f.when(f.col("subject") != "", f.col("subject"))
     found = ordered.withColumns({"node": f.monotonically_increasing_id(), "subject": subject})
@@ -189,7 +189,7 @@ def propagated(nodes: DataFrame, references: DataFrame, materialize: Materialize
     """
     Propagate retention over references (holder, node) until nothing changes; return all nodes in references.
 
-    Then nodes that nobody gave a lapse are held, and this is propagated too.
+    Then nodes without a lapse are held, and this is propagated too.
     """
     linked = references.select("holder").union(references.select("node")).distinct()
     start = nodes.select("node", *RETENTION).join(linked.withColumnRenamed("holder", "node"), "node")

@@ -2,7 +2,7 @@
 Holds from outside: running images with the indexes around them, and the newest tags of keep_newest rules.
 
 An image that runs by its digest holds the manifest, its tags, the indexes that list it and their tags,
-because nobody knows by which of these names it was found. One that runs by a tag holds the tag, its manifest
+because the name by which it was found is not known. One that runs by a tag holds the tag, its manifest
 and the indexes. A tag is one of the newest unless as many tags as its rule keeps are certainly newer.
 """
 
@@ -15,8 +15,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from ebbtide.targets.oci.evaluation.graph import Materialize, broadcast_if_small
-from ebbtide.targets.oci.holds import newest_words
-from ebbtide.targets.oci.model import RunningReference
+from ebbtide.targets.oci.model import RunningReference, newest_words
 from ebbtide.targets.oci.policies.policy import KeepNewest
 
 _KEY = ["repository", "rule"]

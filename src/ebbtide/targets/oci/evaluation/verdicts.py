@@ -38,8 +38,15 @@ from ebbtide.targets.oci.evaluation.graph import (
     with_signed,
 )
 from ebbtide.targets.oci.evaluation.holds import newest_holds, running_holds
-from ebbtide.targets.oci.holds import NO_SUBJECT, NO_TERMS, PENDING
-from ebbtide.targets.oci.model import OLDEST_SCAN, ImageDecision, RunningImages, RunningReference
+from ebbtide.targets.oci.model import (
+    NO_SUBJECT,
+    NO_TERMS,
+    OLDEST_SCAN,
+    PENDING,
+    ImageDecision,
+    RunningImages,
+    RunningReference,
+)
 from ebbtide.targets.oci.policies.policy import UNTAGGED, Policies
 from ebbtide.targets.oci.running import scan_doubt
 from ebbtide.targets.oci.tables import IMAGE_VERDICTS, IMAGES, TAGS

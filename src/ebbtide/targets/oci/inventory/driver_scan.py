@@ -18,7 +18,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from ebbtide.engine.spark.progress import OnProgress
-from ebbtide.engine.tables.files import read_rows
+from ebbtide.engine.tables.counted import read_rows
 from ebbtide.targets.oci.client.manifest import MEDIA_TYPES
 from ebbtide.targets.oci.client.registry import Registry
 from ebbtide.targets.oci.inventory.events import PUSH

@@ -60,7 +60,7 @@ def find_scope(spec: RegistrySpec, earlier: Snapshot | None, repositories: Itera
 
 
 def check_catalog(scope: Scope, earlier: Snapshot | None) -> None:
-    """Stop if a registry that held images lists no repository: nobody empties one overnight."""
+    """Stop if a registry that held images lists no repository: registries are not emptied overnight."""
     if not scope.listed and earlier is not None and earlier.image_count:
         raise _doubt("the registry lists no repository at all", f"it held {earlier.image_count} manifests")
 

@@ -17,15 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 from ebbtide.core.errors import EbbtideError, MetadataError
 from ebbtide.core.instant import from_micros, to_micros
-from ebbtide.engine.durability import make_durable, write_durably
+from ebbtide.engine.files import make_durable, write_durably
 from ebbtide.engine.spark.failures import own_errors
 from ebbtide.engine.tables.contracts import Contract
-from ebbtide.engine.tables.files import Row, read_rows, write_rows
-from ebbtide.engine.tables.row_counts import adopt_counts, counted_rows
+from ebbtide.engine.tables.counted import Row, read_rows, write_rows
+from ebbtide.engine.tables.row_counts import adopt_counts, counted_files, counted_rows
 from ebbtide.targets.oci.tables import IMAGES, TAGS
 
 IMAGES_FOLDER, TAGS_FOLDER = "images", "tags"
@@ -123,6 +125,19 @@ def read_snapshot(spark: SparkSession, folder: Path) -> Snapshot:
 def scan_times(folder: Path) -> dict[str, datetime]:
     """Return when each repository of a snapshot was last scanned, without Spark."""
     return {name: from_micros(at) for name, at in _read_note(folder)["scanned"].items()}
+
+
+def scanned_tags(folder: Path, repositories: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return what each tag of some repositories stood for, without Spark: executors read it too."""
+    found: dict[str, dict[str, str]] = {name: {} for name in repositories}
+    names = pa.array(found, pa.string())
+    with _readable(folder, TAGS_FOLDER):
+        for file in counted_files(folder / TAGS_FOLDER):
+            with pq.ParquetFile(file, page_checksum_verification=True) as part:
+                for batch in part.iter_batches(columns=["repository", "tag", "digest"]):
+                    for row in batch.filter(pc.is_in(batch.column("repository"), names)).to_pylist():
+                        found[row["repository"]][row["tag"]] = row["digest"]
+    return found
 
 
 def check_snapshot(folder: Path) -> dict[str, Any]:

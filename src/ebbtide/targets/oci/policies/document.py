@@ -97,7 +97,7 @@ class _Fields(Document):
         for given, value in data.items():
             name = known.get(_spelled(given), str(given))
             if name in found:
-                why = "only one of the two could be followed, and nobody can say which"
+                why = "only one of the two can apply, and it is ambiguous which"
                 raise refusal(f"{name} is given twice", why=why, fix="remove one of them")
             found[name] = value
         return found
@@ -236,7 +236,7 @@ def _period(where: str, fields: _PeriodFields) -> Period | None:
     if fields.never is False:
         given.remove(_NEVER)
     if len(given) > 1:
-        why = "nobody can say which of them is meant"
+        why = "it is ambiguous which of them is meant"
         raise PolicyError(f"{where} has {' and '.join(given)}", why=why, fix=_PERIOD_FIX)
     if not given and fields.unit != _NEVER:
         raise PolicyError(f"{where} has no period", fix=_PERIOD_FIX)
@@ -266,7 +266,7 @@ def _period_value(where: str, value: Any, unit: str | None) -> Period | None:
     if unit is None:
         raise PolicyError(f"{where} has a period without a unit", fix='add "unit": "days"')
     if unit not in _UNITS:
-        raise PolicyError(f"{where}: {unit!r} is no unit", fix=nearest(unit, [*map(str, Unit), _NEVER]))
+        raise PolicyError(f"{where}: {unit!r} is not a unit", fix=nearest(unit, [*map(str, Unit), _NEVER]))
     return _period(where, validate(_PeriodFields, {unit: value}, where))
 
 

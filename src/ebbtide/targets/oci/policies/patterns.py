@@ -30,7 +30,7 @@ class Glob:
     text: str
 
     def matches(self, name: str) -> bool:
-        """Tell whether the whole name matches; case counts."""
+        """Return True if the whole name matches; case matters."""
         return _compiled_glob(self.text).match(name) is not None
 
 
@@ -41,7 +41,7 @@ class TagPattern:
     text: str
 
     def matches(self, tag: str) -> bool:
-        """Tell whether the whole tag matches."""
+        """Return True if the whole tag matches."""
         return _compiled_tag(self.text).fullmatch(tag.encode()) is not None
 
 

@@ -49,7 +49,7 @@ class Period:
         return _months_after(moment, self.number * (12 if self.unit is Unit.YEARS else 1))
 
     def __str__(self) -> str:
-        """Write it as people do: ``1 day``, ``6 months``."""
+        """Return it as text: ``1 day``, ``6 months``."""
         return f"{self.number} {self.unit if self.number != 1 else self.unit.removesuffix('s')}"
 
 
@@ -82,13 +82,13 @@ class Assigned:
 
     policy: str | None = None
     expires_at: datetime | None = None
-    """A date, NEVER where somebody said so, or None: no date."""
+    """A date, NEVER if that was chosen, or None: no date."""
     can_delete_prior: bool | None = None
     recycle: bool | None = None
 
     @property
     def is_empty(self) -> bool:
-        """Tell that nothing was assigned; `can_delete_prior` true is the default and does not count."""
+        """Return True if nothing was assigned; `can_delete_prior` true is the default and does not count."""
         return self.policy is None and self.expires_at is None and self.can_delete_prior is not False
 
 
@@ -110,7 +110,7 @@ GIVEN_POLICIES = (*SYSTEM_POLICIES, RELEASED)
 """The policies of a new registry."""
 
 KEEP = "keep"
-"""The value of `unmatched` that keeps tags which no assign rule matches until somebody deletes them."""
+"""The value of `unmatched` that keeps tags which no assign rule matches until a user deletes them."""
 
 
 def same_name(name: str) -> str:
@@ -132,7 +132,7 @@ class AssignRule:
     policy: str
 
     def matches(self, repository: str, tag: str) -> bool:
-        """Tell whether the rule applies to a tag."""
+        """Return True if the rule applies to a tag."""
         return self.repository.matches(repository) and self.tag.matches(tag)
 
 
@@ -145,7 +145,7 @@ class KeepNewest:
     count: int
 
     def matches(self, repository: str, tag: str) -> bool:
-        """Tell whether a tag is one of those that are counted."""
+        """Return True if a tag is one of those that are counted."""
         return self.repository.matches(repository) and self.tag.matches(tag)
 
     def __str__(self) -> str:
@@ -166,7 +166,7 @@ class Policies:
 
     @property
     def keeps_unmatched(self) -> bool:
-        """Tell whether a tag that no assign rule matches is kept."""
+        """Return True if a tag that no assign rule matches is kept."""
         return self.unmatched == KEEP
 
     def find(self, name: str) -> Policy | None:
@@ -190,7 +190,7 @@ class Policies:
         return self.policy_of(self.rule_for(repository, tag))
 
     def keeps(self, repository: str, tag: str) -> bool:
-        """Tell whether a tag that has nothing assigned is kept because no rule matches it."""
+        """Return True if a tag that has nothing assigned is kept because no rule matches it."""
         return self.keeps_unmatched and self.rule_for(repository, tag) is None
 
     def policy_of(self, rule: AssignRule | None) -> Policy | None:

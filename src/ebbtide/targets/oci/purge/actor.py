@@ -3,7 +3,8 @@ Applies a batch of a registry's plan on an executor: manifest by manifest, with 
 
 Each tag is read again directly before: one that stands for another manifest now is left alone. An image to be
 recycled is complete in the bin before anything of it is removed. A manifest is deleted by its digest, with
-all its tags; a tag whose manifest stays is deleted by itself, if the registry supports that.
+all its tags, so all tags of its repository are rechecked before; a tag whose manifest stays is deleted by
+itself, if the registry supports that.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from itertools import groupby
+from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
@@ -34,7 +36,9 @@ from ebbtide.storage.store import DeleteResult
 from ebbtide.targets.oci.bin.entry import BinEntry, KeptTag
 from ebbtide.targets.oci.bin.moves import set_aside
 from ebbtide.targets.oci.client.registry import Registry, RegistrySpec, open_registry, untag
+from ebbtide.targets.oci.inventory.snapshots import scanned_tags
 from ebbtide.targets.oci.policies.policy import Policy
+from ebbtide.targets.oci.purge.recheck import TagRecheck
 
 _READ = ["address", "version", "action", "condition", "rules", "created", "kept_because"]
 
@@ -120,6 +124,8 @@ class ImageActor:
     run_id: int
     now: datetime
     """When the batch began: everything it sets aside stays in the bin for the same time."""
+    scanned: Path
+    """The folder of the scan that the batch was verified by."""
     reason: str = ""
     """What the entries of the bin say in addition."""
 
@@ -129,12 +135,13 @@ class ImageActor:
 
     def _do(self, items: Sequence[PlannedItem]) -> Results:
         try:
+            scanned = scanned_tags(self.scanned, {item.repository for item in items})
             registry = open_registry(self.spec)
         except EbbtideError as broken:
             return {item.number: refused(item, broken) for item in items}
         try:
-            remover = Remover(registry, self._entry, again=self.attempt.is_repeated())
-            return act_on_all(by_manifest(items), remover.remove)
+            recheck, again = TagRecheck(registry, scanned), self.attempt.is_repeated()
+            return act_on_all(by_manifest(items), Remover(registry, recheck, self._entry, again=again).remove)
         finally:
             registry.close()
 
@@ -227,6 +234,7 @@ class Remover:
     """Removes manifests and tags from a registry, one manifest at a time."""
 
     registry: Registry
+    recheck: TagRecheck
     make_entry: Callable[[Sequence[PlannedItem]], BinEntry]
     again: bool
     """An earlier attempt was interrupted: what is gone may be its work."""
@@ -259,17 +267,28 @@ class Remover:
         return results
 
     def _remove_manifest(self, group: Sequence[PlannedItem]) -> Results:
-        """Set a manifest aside if that is asked for, and delete it with all its tags."""
+        """Set a manifest aside if asked to, and delete it with all its tags, unless a new tag needs it."""
         moved = {item.number: result for item in group if item.tag and (result := self._moved(item))}
         here = [item for item in group if item.number not in moved]
         try:
             self.registry.resolve(group[0].repository, group[0].digest)
         except NotFound:
             return moved | {item.number: DeleteResult(item.name, Outcome.ABSENT) for item in here}
-        where = self._set_aside(here)
+        kept, where = self._newly_needed(group), ""
+        if not kept and _is_kept(here):
+            where = self._set_aside(here)
+            # A copy takes its time, so look again: nothing but the delete comes after this.
+            kept = self._newly_needed(group)
+        if kept:
+            return moved | {item.number: DeleteResult(item.name, Outcome.CHANGED, kept) for item in here}
         done = self.registry.delete_manifest(group[0].repository, group[0].digest)
         outcome = Outcome.DELETED if done else Outcome.ABSENT
         return moved | {item.number: DeleteResult(item.name, outcome, where) for item in here}
+
+    def _newly_needed(self, group: Sequence[PlannedItem]) -> str:
+        """Return why a manifest has to stay because of a tag that is new or moved; empty if it may go."""
+        tags = [item.tag for item in group if item.tag]
+        return self.recheck.reason_to_keep(group[0].repository, group[0].digest, tags)
 
     def _remove_tag(self, item: PlannedItem) -> DeleteResult:
         """Remove a tag from a manifest that stays."""

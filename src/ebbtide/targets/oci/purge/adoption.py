@@ -55,9 +55,9 @@ def policy_shares(verdicts: DataFrame) -> list[PolicyShare]:
     return sorted(rows, key=lambda row: (-row.bytes, row.policy, row.unmatched))
 
 
-def not_adopted(url: str, order: PurgePolicy, shares: Sequence[PolicyShare]) -> ConfirmationNeeded:
+def not_adopted(url: str, policy: PurgePolicy, shares: Sequence[PolicyShare]) -> ConfirmationNeeded:
     """Return the error that a registry was never adopted, with the table to confirm."""
-    policies = order.policies
+    policies = policy.policies
     happens = "are kept" if policies.keeps_unmatched else f"fall under {policies.unmatched}"
     return ConfirmationNeeded(
         f"{url} has not been adopted, so nothing was planned",
@@ -70,7 +70,7 @@ def not_adopted(url: str, order: PurgePolicy, shares: Sequence[PolicyShare]) -> 
 
 
 def survey_table(url: str, shares: Sequence[PolicyShare]) -> Table:
-    """Lay out what falls under which policy today."""
+    """Show what falls under which policy today."""
     rows = [
         (
             f"{share.policy} (no rule matches)" if share.unmatched else share.policy,

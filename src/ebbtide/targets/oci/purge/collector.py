@@ -3,14 +3,16 @@ The collector of a registry: what its policies let go, and what a user asks to d
 
 A registry cannot be closed to its users, so nothing is fenced. Instead all repositories of the plan are
 scanned and evaluated again before every batch; what would not go any more stays. Changes between that and the
-delete are seen by the actor, which reads each tag once more, and recycled images can be restored.
+delete are seen by the actor, which reads each tag once more and rechecks the tags of the repository, and
+recycled images can be restored.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -24,28 +26,24 @@ from ebbtide.engine.cluster_check import Reach
 from ebbtide.engine.collector import Collected, Collector, Identity, Policy, Run
 from ebbtide.engine.run_folder import OnStep, RunFolder, run_folder
 from ebbtide.engine.run_tables import read_plan
-from ebbtide.engine.spark.progress import OnProgress, no_progress
 from ebbtide.engine.tables.contracts import NEWLY_REFERENCED
 from ebbtide.engine.tables.digest import address_hash
 from ebbtide.state.users import SYSTEM, current_user
 from ebbtide.targets.oci.bin.contents import OwnCollector
 from ebbtide.targets.oci.client.address import repository_of
-from ebbtide.targets.oci.client.registry import Capabilities
 from ebbtide.targets.oci.context import RegistryContext, RegistryReach
+from ebbtide.targets.oci.inventory.snapshots import snapshot_name
 from ebbtide.targets.oci.kind import PURGE
 from ebbtide.targets.oci.model import GOES
 from ebbtide.targets.oci.policies.policy import RECYCLE_BIN
 from ebbtide.targets.oci.purge.actor import ImageActor
 from ebbtide.targets.oci.purge.adoption import not_adopted, policy_shares
 from ebbtide.targets.oci.purge.identity import identify
-from ebbtide.targets.oci.purge.marks import renewal_words, renewed_marks
 from ebbtide.targets.oci.purge.plan import RegistryPlanner
 from ebbtide.targets.oci.purge.policy import PurgePolicy, read_purge_policy
-from ebbtide.targets.oci.purge.running_choice import applied_source, read_source
 from ebbtide.targets.oci.purge.scans import RegistryScans
-from ebbtide.targets.oci.purge.verdicts import probed
 from ebbtide.targets.oci.records.model import Role
-from ebbtide.targets.oci.running_source import RunningSource, planned_source
+from ebbtide.targets.oci.running_source import RunningSource, applied_source, planned_source, read_source
 from ebbtide.targets.oci.tables import IMAGE_VERDICTS
 
 _YOUNG = timedelta(days=1)
@@ -55,62 +53,57 @@ _YOUNG = timedelta(days=1)
 class PurgeCollector(Collector):
     """Collects the images of a registry that have expired, or that a user asks to delete."""
 
-    shop: RegistryContext
-    order: PurgePolicy
+    context: RegistryContext
+    purge_policy: PurgePolicy
     """The policy of the purge; at apply, that of the plan."""
     source: RunningSource | None = None
     """The source of running images, and who chose it; None at apply."""
     adopt: bool = False
     """Whether what the policies do to a registry that was never planned is confirmed."""
-    _looks: int = field(default=0)
+    _batches: int = field(default=0)
     """How many batches were acted on: each is verified again."""
-    _applied_order: PurgePolicy | None = None
+    _scanned: Path | None = None
+    """The folder of the scan that verified the batch at work."""
+    _applied_policy: PurgePolicy | None = None
 
     name = PURGE
     in_order = True
     """The rows of a manifest belong together."""
 
     @classmethod
-    def of_plan(cls, shop: RegistryContext, plan: Manifest) -> PurgeCollector:
+    def of_plan(cls, context: RegistryContext, plan: Manifest) -> PurgeCollector:
         """Return the collector that made a plan."""
-        return cls(shop, read_purge_policy(plan.policy))
+        return cls(context, read_purge_policy(plan.policy))
 
     @property
     def identity(self) -> Identity:
         """The registry."""
-        return self.shop.identity
+        return self.context.identity
 
     def policy(self) -> Policy:
         """Return the policy: image policies, running images, and the delete request."""
-        return Policy(self.order.to_json(), self.order.hash)
+        return Policy(self.purge_policy.to_json(), self.purge_policy.hash)
 
     def reach(self) -> Reach:
         """Reach the registry."""
-        return RegistryReach(self.shop.spec)
+        return RegistryReach(self.context.spec)
 
     def before_plan(self) -> tuple[str, ...]:
         """Determine which registry it is."""
-        return identify(self.shop, current_user(), "make a plan")
+        return identify(self.context, current_user(), "make a plan")
 
     def check_ready(self) -> None:
         """Raise if the registry does not answer."""
-        with self.shop.opened():
+        with self.context.opened():
             pass
 
     def collect(self, run: Run) -> Collected:
         """Scan, renew the policies of running images, and evaluate; no image in the registry is changed."""
-        self.order.check_running(run.now)
+        self.purge_policy.check_running(run.now)
         # What is deleted by name or age was asked for; the policies of the others do nothing then.
-        if self.order.wanted is None:
+        if self.purge_policy.request is None:
             self._check_adopted(run)
-        planner = replace(
-            _planner(run.spark, self.shop, self.order, run.now, run.on_progress),
-            renew=self._renew,
-            probe=self._probe,
-            source=self.source,
-            on_step=run.on_step,
-        )
-        collected = planner.collect(run.folder)
+        collected = self._planner(run).collect(run.folder)
         adopted = {"adopted_by": current_user()} if self.adopt else {}
         return replace(collected, snapshot=collected.snapshot | adopted)
 
@@ -121,51 +114,42 @@ class PurgeCollector(Collector):
         Images that no rule matches fall under Default, so a registry without rules would be emptied within
         days.
         """
-        records, uid, url = self.shop.records, self.shop.uid, self.shop.spec.url
+        records, uid, url = self.context.records, self.context.uid, self.context.spec.url
         if records.adoption(uid).covers(repository_of(url)):
             return
-        planner = _planner(run.spark, self.shop, self.order, run.now, run.on_progress)
-        folder = RunFolder(run.folder.scratch / "survey")
-        look = planner.look(folder.scratch)
-        planner.learn(look, folder)
-        shares = policy_shares(planner.judge(look, folder))
+        planner, folder = self._planner(run), RunFolder(run.folder.scratch / "survey")
+        scan = planner.scan(folder)
+        planner.learn(scan, folder)
+        shares = policy_shares(planner.judge(scan, folder))
         if not self.adopt:
-            raise not_adopted(url, self.order, shares)
+            raise not_adopted(url, self.purge_policy, shares)
         records.adopt(uid, current_user(), repository_of(url), [share.plain() for share in shares])
 
-    def _renew(self, running: DataFrame) -> int:
-        # By the clock, not as of the plan's time: what is found running runs today.
-        renewals = list(renewed_marks(running, self.order.policies, self.shop.clock()))
-        seen = {before.target.key: before.assigned for before, _ in renewals}
-        words = renewal_words(self.source)
-        self.shop.records.put_marks(self.shop.uid, [after for _, after in renewals], SYSTEM, words, seen)
-        return len(renewals)
-
-    def _probe(self, repositories: list[str]) -> dict[str, Capabilities]:
-        with self.shop.opened() as registry:
-            return probed(registry, repositories)
+    def _planner(self, run: Run) -> RegistryPlanner:
+        scans = RegistryScans(run.spark, self.context, run.on_progress)
+        return RegistryPlanner(self.purge_policy, run.now, scans, self.source, run.on_step)
 
     def check(self, plan: Manifest) -> None:
         """Check also that it is the same registry, and that the user may do what was asked for."""
-        check_same_registry(self.shop, plan)
+        check_same_registry(self.context, plan)
         self.check_unchanged(plan)
-        if self.order.wanted is not None:
-            # A plan may wait until somebody else applies it, so the role is looked up here too.
+        if self.purge_policy.request is not None:
+            # Another user may apply the plan later, so the role is checked here too.
             what = f"delete by run {plan.run_id}"
-            self.shop.records.require(self.shop.uid, Role.IMAGE_WRITER, current_user(), what)
+            self.context.records.require(self.context.uid, Role.IMAGE_WRITER, current_user(), what)
 
     def check_unchanged(self, plan: Manifest) -> None:
         """Stop if the policies have changed, or the list of running images is too old by now."""
-        current = replace(self.order, policies=self.shop.records.policies(self.shop.uid))
+        current = replace(self.purge_policy, policies=self.context.records.policies(self.context.uid))
         if current.hash != plan.policy_hash:
             raise StalePlan(
                 f"the policies of {plan.target} were changed",
                 why="the plan was made for something else",
                 fix="plan again",
             )
-        self._order_at_apply(plan).check_running(self.shop.clock())
+        self._policy_at_apply(plan).check_running(self.context.clock())
 
-    def _order_at_apply(self, plan: Manifest) -> PurgePolicy:
+    def _policy_at_apply(self, plan: Manifest) -> PurgePolicy:
         """
         Return the policy at apply: with the registry's own source of running images if that differs.
 
@@ -173,39 +157,40 @@ class PurgeCollector(Collector):
         the running images that the plan knew.
         """
         # Asked for once, and only when needed: a run that was applied before needs no list of what runs.
-        if self._applied_order is None:
-            self._applied_order = self._with_running(plan)
-        return self._applied_order
+        if self._applied_policy is None:
+            self._applied_policy = self._with_running(plan)
+        return self._applied_policy
 
     def _with_running(self, plan: Manifest) -> PurgePolicy:
-        source = applied_source(self.shop, planned_source(plan.snapshot))
+        source = applied_source(self.context, planned_source(plan.snapshot))
         if source is None:
-            return self.order
-        found = read_source(self.shop, source, self.shop.clock)
-        known = () if self.order.running is None else self.order.running.references
+            return self.purge_policy
+        found = read_source(self.context, source, self.context.clock)
+        known = () if self.purge_policy.running is None else self.purge_policy.running.references
         running = replace(found, references=(*found.references, *known))
-        return replace(self.order, running=running).dated(self.shop.clock())
+        return replace(self.purge_policy, running=running).dated(self.context.clock())
 
     def sequence(self) -> int:
         """Return another number after each batch, so that each batch is verified again."""
-        return self._looks
+        return self._batches
 
     def fence(self, plan: Manifest) -> int:  # noqa: ARG002 (nothing is fenced)
         """Do nothing: a registry cannot be fenced."""
-        return self._looks
+        return self._batches
 
     def unfence(self, plan: Manifest) -> None:  # noqa: ARG002 (nothing is fenced)
         """Count the batch: something may have changed by now."""
-        self._looks += 1
+        self._batches += 1
 
     def newly_referenced(self, spark: SparkSession, plan: Manifest, folder: RunFolder) -> DataFrame:
         """Find the planned manifests that would not go, or not in that way, if the plan were made now."""
         rows = read_plan(spark, folder).select(
             "address", f.coalesce("version", f.lit("")).alias("tag"), f.col("action").alias("planned")
         )
-        looker = looker_of(self.shop, spark)
+        scans = RegistryScans(spark, self.context)
         repositories = planned_repositories(rows)
-        found = looker.verdicts(self._order_at_apply(plan), plan.now, repositories, folder)
+        place = folder.scratch / snapshot_name(system_clock())
+        found, self._scanned = scans.verdicts(self._policy_at_apply(plan), plan.now, repositories, place)
         now = IMAGE_VERDICTS.check(found).select(
             f.concat_ws("@", "repository", "digest").alias("address"), "tag", "decision", "held_by"
         )
@@ -221,11 +206,14 @@ class PurgeCollector(Collector):
 
     def actor(self, plan: Manifest, attempt: Attempt) -> Actor:
         """Recycle or delete tags and manifests."""
-        policy = self.order.policies.the(RECYCLE_BIN)
+        policy = self.purge_policy.policies.the(RECYCLE_BIN)
         reason = "rehearsal" if plan.rehearsal else ""
-        return ImageActor(self.shop.spec, attempt, policy, plan.run_id, self.shop.clock(), reason)
+        if self._scanned is None:
+            raise StalePlan("the registry was not scanned before the batch", fix="apply again")
+        now, scanned = self.context.clock(), self._scanned
+        return ImageActor(self.context.spec, attempt, policy, plan.run_id, now, scanned, reason)
 
-    def after_apply(self, spark: SparkSession, plan: Manifest, applied: Applied, on_step: OnStep) -> None:  # noqa: ARG002 (the log is no step)
+    def after_apply(self, spark: SparkSession, plan: Manifest, applied: Applied, on_step: OnStep) -> None:  # noqa: ARG002 (there is nothing to interrupt)
         """Free the bytes of image layouts, and write into the log what was done."""
         if applied.already_applied:
             return
@@ -238,12 +226,12 @@ class PurgeCollector(Collector):
 
     def _note(self, plan: Manifest, what: str) -> None:
         """Write into the log what a run did (requirement 10.0); the outcomes have every image."""
-        wanted, records = self.order.wanted, self.shop.records
-        by = SYSTEM if wanted is None else current_user()
-        records.note_purge(self.shop.uid, plan.run_id, f"{plan.collector}: {what}", by)
-        for named in () if wanted is None else wanted.named:
+        request, records = self.purge_policy.request, self.context.records
+        by = SYSTEM if request is None else current_user()
+        records.note_purge(self.context.uid, plan.run_id, f"{plan.collector}: {what}", by)
+        for named in () if request is None else request.named:
             image = f"{named.repository}:{named.tag}" if named.tag else f"{named.repository}@{named.digest}"
-            records.note_image(self.shop.uid, by, image, f"delete (run {plan.run_id}): {what}")
+            records.note_image(self.context.uid, by, image, f"delete (run {plan.run_id}): {what}")
 
     def _free_layouts(self, spark: SparkSession, plan: Manifest) -> None:
         """
@@ -251,19 +239,19 @@ class PurgeCollector(Collector):
 
         Blobs of the last day stay: a client that pushes an image writes its blobs before its manifest.
         """
-        with self.shop.opened() as registry:
+        with self.context.opened() as registry:
             if not isinstance(registry, OwnCollector):
                 return
-            rows = read_plan(spark, run_folder(self.shop.root, plan.run_id))
+            rows = read_plan(spark, run_folder(self.context.root, plan.run_id))
             for repository in planned_repositories(rows):
                 with suppress(NotFound):
                     registry.remove_unneeded_blobs(repository, system_clock() - _YOUNG)
 
 
-def check_same_registry(shop: RegistryContext, plan: Manifest) -> None:
+def check_same_registry(context: RegistryContext, plan: Manifest) -> None:
     """Stop if a plan was made for another registry at the same name."""
-    identify(shop, current_user(), f"apply run {plan.run_id}")
-    if shop.uid != plan.target_uid:
+    identify(context, current_user(), f"apply run {plan.run_id}")
+    if context.uid != plan.target_uid:
         raise StalePlan(
             f"{plan.target} is recorded as another registry than when run {plan.run_id} was planned",
             why="other pins, roles and policies count for it now",
@@ -275,41 +263,6 @@ def outcome_words(applied: Applied) -> str:
     """Return in a few words what a run did."""
     done = (f"{tally.objects} {name}" for name, tally in sorted(applied.outcomes.items()))
     return ", ".join(done) or "nothing"
-
-
-def looker_of(
-    shop: RegistryContext, spark: SparkSession, on_progress: OnProgress = no_progress
-) -> RegistryScans:
-    """Return the scans of the registry."""
-    return RegistryScans(
-        spark,
-        shop.spec,
-        shop.uid,
-        shop.records,
-        shop.root,
-        shop.clock,
-        shop.purged_since,
-        on_progress,
-    )
-
-
-def _planner(
-    spark: SparkSession, shop: RegistryContext, order: PurgePolicy, now: datetime, on_progress: OnProgress
-) -> RegistryPlanner:
-    """Return a planner that scans and evaluates, and neither renews nor probes the registry."""
-    looker = looker_of(shop, spark, on_progress)
-    return RegistryPlanner(
-        spark,
-        order,
-        now,
-        look=lambda folder: looker.look(order.policies, folder),
-        marks=looker.marks,
-        dates=looker.dates,
-        learn_dates=lambda tags, folder: looker.learn_dates(tags, order.policies.keep_newest, folder),
-        renew=lambda _: 0,
-        probe=lambda _: {},
-        on_progress=on_progress,
-    )
 
 
 def planned_repositories(rows: DataFrame) -> list[str]:

@@ -70,7 +70,7 @@ def explain_image(
     name: str,
     digest: str,
     tag: str,
-    order: PurgePolicy,
+    policy: PurgePolicy,
     now: datetime,
     probe: Callable[[str], Capabilities],
 ) -> ExplainedImage:
@@ -86,9 +86,9 @@ def explain_image(
             f"the last scan has not seen {name}",
             fix="check the spelling with 'ebb image ls', or scan again with 'ebb image scan'",
         )
-    judgements = judge(order.policies, images, now, order.running, order.oldest_scan)
+    judgements = judge(policy.policies, images, now, policy.running, policy.oldest_scan)
     mine = tuple(one for one in judgements if one.digest == image.digest)
-    words = tuple(word for one in image.tags for word in rules_about(image.repository, one, order))
+    words = tuple(word for one in image.tags for word in rules_about(image.repository, one, policy))
     goes = any(str(one.decision) in GOES for one in mine)
     able = {image.repository: probe(image.repository)} if goes else {}
     return ExplainedImage(image, explained_items(mine, able, now), words)
@@ -133,10 +133,10 @@ def _second(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def rules_about(repository: str, tag: Tag, order: PurgePolicy) -> list[str]:
+def rules_about(repository: str, tag: Tag, policy: PurgePolicy) -> list[str]:
     """Return the rules that match a tag: the first assign rule, and all of keep_newest."""
     found = []
-    policies = order.policies
+    policies = policy.policies
     rule = policies.rule_for(repository, tag.name)
     if rule is not None:
         words = f"{rule.repository.text} {rule.tag.text} -> {rule.policy}"
@@ -148,7 +148,7 @@ def rules_about(repository: str, tag: Tag, order: PurgePolicy) -> list[str]:
         found.append(f"{tag.name}: no assign rule matches, so it falls under {policies.unmatched}")
     found += [
         f"{tag.name}: counts for keep_newest: {rule}"
-        for rule in order.policies.keep_newest
+        for rule in policy.policies.keep_newest
         if rule.matches(repository, tag.name)
     ]
     return found
@@ -162,20 +162,20 @@ def ref_in(registry: str, name: str) -> ImageRef:
 
 
 def explained_ref(
-    shop: RegistryContext, image: ImageRef, order: PurgePolicy, now: datetime
+    context: RegistryContext, image: ImageRef, policy: PurgePolicy, now: datetime
 ) -> ExplainedImage:
     """Explain the image of a name as of a moment."""
-    images = last_scan(shop.records, shop.root, shop.uid, image.registry).images(image.repository)
+    images = last_scan(context.records, context.root, context.uid, image.registry).images(image.repository)
 
     def probe(repository: str) -> Capabilities:
         try:
-            with shop.opened() as registry:
+            with context.opened() as registry:
                 return registry.capabilities(repository)
         except StoreError:
             # Like a plan that cannot find out; an explanation need not reach the registry.
             return Capabilities(*[Ability.UNKNOWN] * 4)
 
-    return explain_image(images, image.name, image.digest, image.tag, order, now, probe)
+    return explain_image(images, image.name, image.digest, image.tag, policy, now, probe)
 
 
 def plain_item(answer: ExplainedItem) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def plain_item(answer: ExplainedItem) -> dict[str, Any]:
 
 
 def explanation(explained: ExplainedImage) -> Explanation:
-    """Lay out what becomes of an image, name by name."""
+    """Show what becomes of an image, name by name."""
     image = explained.image
     rows = [
         (

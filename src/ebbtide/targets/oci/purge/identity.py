@@ -152,7 +152,7 @@ _ADOPTED, _MARKED_AGAIN = "adopt the registry", "write its lost marker again"
 Warnings = tuple[str, ...]
 
 
-def identify(shop: RegistryContext, by: str, what: str, *, adopt: bool = False) -> Warnings:
+def identify(context: RegistryContext, by: str, what: str, *, adopt: bool = False) -> Warnings:
     """
     Determine which registry this is, and return warnings; the first time it gets its marker.
 
@@ -160,153 +160,155 @@ def identify(shop: RegistryContext, by: str, what: str, *, adopt: bool = False) 
     SafetyStop if it is another registry than the one recorded under this name, or a copy of one, or if it
     belongs to a rehearsal and this is a real root, or vice versa.
     """
-    with shop.opened() as registry:
+    with context.opened() as registry:
         try:
-            marker = _own_marker(shop, registry)
+            marker = _own_marker(context, registry)
         except (Denied, Unsupported) as refused:
-            return _unmarked(shop, by, what, refused, adopt=adopt)
-        known = shop.records.identity(shop.name)
+            return _unmarked(context, by, what, refused, adopt=adopt)
+        known = context.records.identity(context.name)
         if marker is None:
-            return _mark(shop, registry, known, by, what, adopt=adopt)
+            return _mark(context, registry, known, by, what, adopt=adopt)
         if known is not None and known.marker == marker.id:
             return ()
         if known is not None and known.marker:
             raise _other_registry(
-                shop, known, f"its marker is {marker.id[:12]}, and {known.marker[:12]} was recorded"
+                context, known, f"its marker is {marker.id[:12]}, and {known.marker[:12]} was recorded"
             )
-        owners = shop.records.names_of_marker(marker.id)
+        owners = context.records.names_of_marker(marker.id)
         if owners:
-            return _alias(shop, registry, marker, owners[0], by)
-    uid = shop.records.uid_of(shop.name)
-    shop.records.check_known(shop.name, uid, by, what, adopt=adopt)
-    _remember(shop, uid, marker.id, by, _ADOPTED if adopt else "")
+            return _alias(context, registry, marker, owners[0], by)
+    uid = context.records.uid_of(context.name)
+    context.records.check_known(context.name, uid, by, what, adopt=adopt)
+    _remember(context, uid, marker.id, by, _ADOPTED if adopt else "")
     return ()
 
 
-def owner_of(shop: RegistryContext) -> str:
+def owner_of(context: RegistryContext) -> str:
     """Return the uid of the recorded registry that answers at an unknown name, empty if none does."""
-    if shop.records.identity(shop.name) is not None:
+    if context.records.identity(context.name) is not None:
         return ""
     options = (
-        shop.spec.options if shop.spec.url.startswith("oci-layout:") else {**shop.spec.options, **_QUICK}
+        context.spec.options
+        if context.spec.url.startswith("oci-layout:")
+        else {**context.spec.options, **_QUICK}
     )
     try:
-        with closing(open_registry(RegistrySpec(shop.spec.url, options))) as registry:
+        with closing(open_registry(RegistrySpec(context.spec.url, options))) as registry:
             marker = read_marker(registry)
     except (EbbtideError, OSError):
         return ""
-    owners = [] if marker is None else shop.records.names_of_marker(marker.id)
+    owners = [] if marker is None else context.records.names_of_marker(marker.id)
     return owners[0].uid if owners else ""
 
 
-def adopt_as_new(shop: RegistryContext, by: str) -> None:
+def adopt_as_new(context: RegistryContext, by: str) -> None:
     """
     Give the registry at a known name, or a copy of a known registry, an identity and records of its own.
 
     The user must be allowed to change the roles of the registry that was recorded.
     """
-    with shop.opened() as registry:
-        marker, known = _own_marker(shop, registry), shop.records.identity(shop.name)
-        owners = [] if marker is None else shop.records.names_of_marker(marker.id)
+    with context.opened() as registry:
+        marker, known = _own_marker(context, registry), context.records.identity(context.name)
+        owners = [] if marker is None else context.records.names_of_marker(marker.id)
         for one in (*owners, *([known] if known else [])):
-            shop.records.check_may_adopt(shop.name, one.uid, by)
-        if marker and {owner.name for owner in owners} == {shop.name}:
+            context.records.check_may_adopt(context.name, one.uid, by)
+        if marker and {owner.name for owner in owners} == {context.name}:
             raise Refused(
-                f"{shop.name} is the registry that was recorded under this name",
+                f"{context.name} is the registry that was recorded under this name",
                 why="a new identity would drop its pins, its policies and its log",
                 fix="use it as it is: there is nothing to adopt as new",
             )
         for owner in owners:
             if (
                 marker
-                and owner.name != shop.name
-                and _is_one_with(registry, marker, owner, shop) is not False
+                and owner.name != context.name
+                and _is_one_with(registry, marker, owner, context) is not False
             ):
                 raise Refused(
-                    f"{shop.name} cannot get a new identity",
+                    f"{context.name} cannot get a new identity",
                     why=f"it is the same registry as {owner.name}, or it is unknown that it is not",
                     fix="use it by either name; both have the same pins and roles",
                 )
         if marker is None or owners:
-            marker = RegistryMarker.new(shop.name, rehearsal=shop.ledger.rehearsal)
+            marker = RegistryMarker.new(context.name, rehearsal=context.ledger.rehearsal)
             write_marker(registry, marker)
-    shop.records.renew_identity(shop.name, uuid.uuid4().hex, marker.id, shop.address, by)
+    context.records.renew_identity(context.name, uuid.uuid4().hex, marker.id, context.address, by)
 
 
-def _own_marker(shop: RegistryContext, registry: Registry) -> RegistryMarker | None:
+def _own_marker(context: RegistryContext, registry: Registry) -> RegistryMarker | None:
     """Read the marker, None if there is none; stop if a root of the other kind wrote it."""
     try:
         marker = read_marker(registry)
     except (Denied, Unsupported) as refused:
-        if not shop.ledger.rehearsal:
+        if not context.ledger.rehearsal:
             raise
         raise SafetyStop(
-            f"the marker of {shop.name} cannot be read ({refused.what})",
+            f"the marker of {context.name} cannot be read ({refused.what})",
             why="a real root may own this registry, and this is a rehearsal",
             fix="rehearse with a registry of your own, or with a folder of image layouts",
         ) from None
     if marker is not None:
-        marker.check_kind(shop.name, rehearsal=shop.ledger.rehearsal)
+        marker.check_kind(context.name, rehearsal=context.ledger.rehearsal)
     return marker
 
 
 def _mark(
-    shop: RegistryContext, registry: Registry, known: Identity | None, by: str, what: str, *, adopt: bool
+    context: RegistryContext, registry: Registry, known: Identity | None, by: str, what: str, *, adopt: bool
 ) -> Warnings:
     """Write a marker into a registry that has none."""
     if known is not None and known.marker:
-        others = [one.name for one in shop.records.names_of(known.uid) if one.name != shop.name]
+        others = [one.name for one in context.records.names_of(known.uid) if one.name != context.name]
         if others:
             raise _other_registry(
-                shop, known, f"it has no marker, and was recorded as one with {', '.join(others)}"
+                context, known, f"it has no marker, and was recorded as one with {', '.join(others)}"
             )
-    uid = shop.records.uid_of(shop.name)
-    shop.records.check_known(shop.name, uid, by, what, adopt=adopt)
+    uid = context.records.uid_of(context.name)
+    context.records.check_known(context.name, uid, by, what, adopt=adopt)
     lost = known is not None and bool(known.marker)
-    marker = RegistryMarker.new(shop.name, rehearsal=shop.ledger.rehearsal)
+    marker = RegistryMarker.new(context.name, rehearsal=context.ledger.rehearsal)
     if known is not None and lost:
         marker = replace(marker, id=known.marker)
     try:
         write_marker(registry, marker)
     except (StoreError, Refused, OSError) as refused:
-        return _unmarked(shop, by, what, refused, adopt=adopt)
-    _remember(shop, uid, marker.id, by, _ADOPTED if adopt else _MARKED_AGAIN if lost else "")
-    return (f"{shop.name} had lost its marker, which was written again",) if lost else ()
+        return _unmarked(context, by, what, refused, adopt=adopt)
+    _remember(context, uid, marker.id, by, _ADOPTED if adopt else _MARKED_AGAIN if lost else "")
+    return (f"{context.name} had lost its marker, which was written again",) if lost else ()
 
 
-def _unmarked(shop: RegistryContext, by: str, what: str, why: Exception, *, adopt: bool) -> Warnings:
+def _unmarked(context: RegistryContext, by: str, what: str, why: Exception, *, adopt: bool) -> Warnings:
     """Know a registry by its name only, and warn about it."""
-    uid = shop.records.uid_of(shop.name)
-    shop.records.check_known(shop.name, uid, by, what, adopt=adopt)
-    if shop.records.identity(shop.name) is None:
-        _remember(shop, uid, "", by, _ADOPTED if adopt else "")
+    uid = context.records.uid_of(context.name)
+    context.records.check_known(context.name, uid, by, what, adopt=adopt)
+    if context.records.identity(context.name) is None:
+        _remember(context, uid, "", by, _ADOPTED if adopt else "")
     reason = why.what if isinstance(why, EbbtideError) else str(why)
-    words = f"{shop.name} is known by its name alone, because its marker cannot be read or written"
+    words = f"{context.name} is known by its name alone, because its marker cannot be read or written"
     return (f"{words} ({reason}); under another name its pins and roles do not count",)
 
 
 def _alias(
-    shop: RegistryContext, registry: Registry, marker: RegistryMarker, owner: Identity, by: str
+    context: RegistryContext, registry: Registry, marker: RegistryMarker, owner: Identity, by: str
 ) -> Warnings:
     """Record a name as another one of a known registry, unless a copy of that registry answers to it."""
-    same = _is_one_with(registry, marker, owner, shop)
+    same = _is_one_with(registry, marker, owner, context)
     if same is False:
         raise SafetyStop(
-            f"{shop.name} is a copy of {owner.name}",
+            f"{context.name} is a copy of {owner.name}",
             why="both carry the same marker, and what is written to one cannot be read from the other",
-            fix=f"give the copy an identity of its own: ebb image adopt {shop.name} --as-new",
+            fix=f"give the copy an identity of its own: ebb image adopt {context.name} --as-new",
         )
-    _remember(shop, owner.uid, marker.id, by, f"recognise another name of {owner.name}")
+    _remember(context, owner.uid, marker.id, by, f"recognise another name of {owner.name}")
     unproven = "" if same else f"; {owner.name} could not be asked whether it is the same registry"
-    return (f"{shop.name} is another name of {owner.name}, whose records are used{unproven}",)
+    return (f"{context.name} is another name of {owner.name}, whose records are used{unproven}",)
 
 
 def _is_one_with(
-    registry: Registry, marker: RegistryMarker, owner: Identity, shop: RegistryContext
+    registry: Registry, marker: RegistryMarker, owner: Identity, context: RegistryContext
 ) -> bool | None:
     """Return True if the registry is the one at its owner's address, None if that is unknown."""
     layout = owner.address.startswith("oci-layout:")
-    options = {} if layout else {**shop.spec.options, **_QUICK}
+    options = {} if layout else {**context.spec.options, **_QUICK}
     try:
         with closing(open_registry(RegistrySpec(owner.address, options))) as other:
             theirs = read_marker(other)
@@ -318,13 +320,13 @@ def _is_one_with(
         return None
 
 
-def _remember(shop: RegistryContext, uid: str, marker: str, by: str, what: str) -> None:
-    shop.records.remember(shop.name, uid, marker, shop.address, by, what)
+def _remember(context: RegistryContext, uid: str, marker: str, by: str, what: str) -> None:
+    context.records.remember(context.name, uid, marker, context.address, by, what)
 
 
-def _other_registry(shop: RegistryContext, known: Identity, why: str) -> SafetyStop:
+def _other_registry(context: RegistryContext, known: Identity, why: str) -> SafetyStop:
     return SafetyStop(
-        f"{shop.name} is not the registry that was recorded under this name",
+        f"{context.name} is not the registry that was recorded under this name",
         why=f"{why} ({known.by} on {known.at:%Y-%m-%d}); its pins and roles are of that one",
-        fix=f"check the address; if the registry was replaced: ebb image adopt {shop.name} --as-new",
+        fix=f"check the address; if the registry was replaced: ebb image adopt {context.name} --as-new",
     )

@@ -14,8 +14,8 @@ import pyarrow.dataset as ds
 
 from ebbtide.core.decision import EMPTY_BIN, Outcome
 from ebbtide.core.errors import MetadataError, NotFound
-from ebbtide.engine.burials import outcome_folders
 from ebbtide.engine.removed_table import RemovedTable
+from ebbtide.engine.run_folder import outcome_folders
 from ebbtide.engine.tables.row_counts import counted_files
 from ebbtide.state.runs import Ledger, Run
 from ebbtide.targets.oci.inventory.snapshots import (

@@ -21,7 +21,7 @@ from pyspark.sql import functions as f
 from ebbtide.state.users import SYSTEM
 from ebbtide.targets.oci.model import Image, RunningImages, Tag
 from ebbtide.targets.oci.policies.policy import Assigned, Policies
-from ebbtide.targets.oci.records.marks import renewing
+from ebbtide.targets.oci.records.mark_operations import renewing
 from ebbtide.targets.oci.records.model import Mark, Target
 from ebbtide.targets.oci.running import without_host
 from ebbtide.targets.oci.running_source import RunningSource

@@ -2,134 +2,135 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from ebbtide.engine.collector import Collected
 from ebbtide.engine.run_folder import OnStep, RunFolder, no_step
-from ebbtide.engine.spark.progress import OnProgress, no_progress, watch
+from ebbtide.engine.spark.progress import watch
 from ebbtide.engine.tables.contracts import VERDICTS
 from ebbtide.engine.verdicts import Layers
-from ebbtide.targets.oci.client.registry import Capabilities
+from ebbtide.state.users import SYSTEM
 from ebbtide.targets.oci.inventory.scan import CompletedScan
 from ebbtide.targets.oci.model import GOES
 from ebbtide.targets.oci.purge.creation_dates import with_creation_dates
-from ebbtide.targets.oci.purge.marks import found_running, with_marks
+from ebbtide.targets.oci.purge.marks import found_running, renewal_words, renewed_marks, with_marks
 from ebbtide.targets.oci.purge.policy import PurgePolicy
-from ebbtide.targets.oci.purge.scans import Evaluation
-from ebbtide.targets.oci.purge.verdicts import names_alone, registry_verdicts, undeletable, undeletable_tags
+from ebbtide.targets.oci.purge.scans import Evaluation, RegistryScans
+from ebbtide.targets.oci.purge.verdicts import (
+    names_alone,
+    probed,
+    registry_verdicts,
+    undeletable,
+    undeletable_tags,
+)
 from ebbtide.targets.oci.running_source import RunningSource
 from ebbtide.targets.oci.tables import IMAGE_VERDICTS
-
-Probe = Callable[[list[str]], dict[str, Capabilities]]
-"""Determines what some repositories support."""
 
 
 @dataclass(frozen=True)
 class RegistryPlanner:
     """Plans one purge; the caller holds the registry's lock."""
 
-    spark: SparkSession
-    order: PurgePolicy
+    policy: PurgePolicy
     now: datetime
-    look: Callable[[Path], CompletedScan]
-    """Scans the registry, and records the result."""
-    marks: Callable[[Path], DataFrame | None]
-    """Reads what people assigned; None if nothing."""
-    dates: Callable[[Path], DataFrame | None]
-    """Reads when images were built; None if unknown for all."""
-    learn_dates: Callable[[DataFrame, Path], tuple[str, ...]]
-    """Asks images when they were built if rules have to choose among tags; returns warnings."""
-    renew: Callable[[DataFrame], int]
-    """Assigns again the policies of running images, and returns how many."""
-    probe: Probe
+    scans: RegistryScans
     source: RunningSource | None = None
     """The source of running images, for the manifest; None if the caller does not give it."""
-    on_progress: OnProgress = no_progress
     on_step: OnStep = no_step
+
+    def scan(self, folder: RunFolder) -> CompletedScan:
+        """Scan the registry, and record the result."""
+        return self.scans.scan(self.policy.policies, folder.scratch)
 
     def collect(self, folder: RunFolder) -> Collected:
         """Do the steps of a plan, one after the other."""
-        look = self.look(folder.scratch)
+        scan = self.scan(folder)
         self.on_step("registry scanned")
-        renewed = self.renew_running(look, folder)
-        incomplete = self.learn(look, folder)
-        verdicts = self.judge(look, folder)
+        renewed = self.renew_running(scan, folder)
+        incomplete = self.learn(scan, folder)
+        verdicts = self.judge(scan, folder)
         self.on_step("verdicts written")
         place = folder.scratch / "item-verdicts"
         warnings = (
             *self._unknown_running(),
-            *look.warnings,
+            *scan.warnings,
             *incomplete,
-            *self.write_verdicts(verdicts, look.snapshot.tags, place),
+            *self.write_verdicts(verdicts, scan.snapshot.tags, place),
         )
         self.on_step("verdicts decided")
-        read = {"repositories": look.repositories, "manifests": look.images, "tags": look.tags}
-        read |= {"manifests_read": look.read}
-        snapshot = read | ({"renewed": renewed} if self.order.running is not None else {})
+        read = {"repositories": scan.repositories, "manifests": scan.images, "tags": scan.tags}
+        read |= {"manifests_read": scan.read}
+        snapshot = read | ({"renewed": renewed} if self.policy.running is not None else {})
         snapshot |= {} if self.source is None else self.source.plain()
-        known = look.images + look.tags if self.order.wanted is not None else None
+        known = scan.images + scan.tags if self.policy.request is not None else None
         frees = "action <> 'recycle'"
         return Collected(Layers(place), snapshot, warnings, known, removed_applied=True, frees=frees)
 
     def _unknown_running(self) -> tuple[str, ...]:
         """Warn that running images are unknown, unless they were given."""
-        if self.order.running is not None or self.order.wanted is not None:
+        if self.policy.running is not None or self.policy.request is not None:
             return ()
         return ("nothing is known of what runs, so that nothing is held by it; add --running",)
 
-    def renew_running(self, look: CompletedScan, folder: RunFolder) -> int:
+    def renew_running(self, scan: CompletedScan, folder: RunFolder) -> int:
         """Assign the policies of running images again (scenario 5.0)."""
-        running = self.order.running
+        running = self.policy.running
         if running is None:
             return 0
-        marks = self.marks(folder.scratch / "marks-before")
-        marked = with_marks(look.snapshot.images, look.snapshot.tags, marks)
-        return self.renew(found_running(*marked, running))
+        marks = self.scans.marks(folder.scratch / "marks-before")
+        marked = with_marks(scan.snapshot.images, scan.snapshot.tags, marks)
+        # By the clock, not as of the plan's time: what is found running runs today.
+        found, context = found_running(*marked, running), self.scans.context
+        renewals = list(renewed_marks(found, self.policy.policies, context.clock()))
+        seen = {before.target.key: before.assigned for before, _ in renewals}
+        words = renewal_words(self.source)
+        context.records.put_marks(context.uid, [after for _, after in renewals], SYSTEM, words, seen)
+        return len(renewals)
 
-    def learn(self, look: CompletedScan, folder: RunFolder) -> tuple[str, ...]:
+    def learn(self, scan: CompletedScan, folder: RunFolder) -> tuple[str, ...]:
         """Read what keep_newest rules have to know about the images that were scanned now."""
-        tags = self._of_scanned(look.snapshot.tags, look)
-        return self.learn_dates(tags, folder.scratch / "dates-before")
+        tags = self._of_scanned(scan.snapshot.tags, scan)
+        return self.scans.learn_dates(tags, self.policy.policies.keep_newest, folder.scratch / "dates-before")
 
-    def judge(self, look: CompletedScan, folder: RunFolder) -> DataFrame:
+    def judge(self, scan: CompletedScan, folder: RunFolder) -> DataFrame:
         """Return the verdicts on every tag and manifest, with marks applied."""
-        found = look.snapshot
-        marked = with_marks(found.images, found.tags, self.marks(folder.scratch / "marks"))
-        images = with_creation_dates(marked[0], self.dates(folder.scratch / "dates"))
+        found = scan.snapshot
+        marked = with_marks(found.images, found.tags, self.scans.marks(folder.scratch / "marks"))
+        images = with_creation_dates(marked[0], self.scans.dates(folder.scratch / "dates"))
         count = found.image_count + found.tag_count
-        weighing = Evaluation(self.order, self.now, images, marked[1], count, folder.scratch)
-        with watch(self.spark, "judging", self.on_progress):
-            verdicts = self._of_scanned(weighing.verdicts(), look)
-            if self.order.wanted is not None:
-                verdicts = weighing.only_wanted(verdicts)
+        evaluation = Evaluation(self.policy, self.now, images, marked[1], count, folder.scratch)
+        with watch(self.scans.spark, "judging", self.scans.on_progress):
+            verdicts = self._of_scanned(evaluation.verdicts(), scan)
+            if self.policy.request is not None:
+                verdicts = evaluation.only_requested(verdicts)
             IMAGE_VERDICTS.write(verdicts, folder.scratch / "verdicts")
-        return IMAGE_VERDICTS.read(self.spark, folder.scratch / "verdicts")
+        return IMAGE_VERDICTS.read(self.scans.spark, folder.scratch / "verdicts")
 
-    def _of_scanned(self, rows: DataFrame, look: CompletedScan) -> DataFrame:
+    def _of_scanned(self, rows: DataFrame, scan: CompletedScan) -> DataFrame:
         """
         Leave out repositories that were not scanned now.
 
         They are evaluated all the same, because their images may share layers, and the freed bytes must not
         be overstated.
         """
-        fresh = [(name,) for name, at in look.snapshot.scanned.items() if at == look.at]
-        if len(fresh) == len(look.snapshot.scanned):
+        fresh = [(name,) for name, at in scan.snapshot.scanned.items() if at == scan.at]
+        if len(fresh) == len(scan.snapshot.scanned):
             return rows
-        names = self.spark.createDataFrame(fresh, "repository string")
+        names = self.scans.spark.createDataFrame(fresh, "repository string")
         return rows.join(names, "repository", "left_semi")
 
     def write_verdicts(self, verdicts: DataFrame, tags: DataFrame, place: Path) -> tuple[str, ...]:
         """Hold what the registry cannot delete, write all verdicts, and return warnings about them."""
         going = verdicts.where(f.col("decision").isin(*GOES)).select("repository").distinct()
-        found = self.probe(sorted(row.repository for row in going.toLocalIterator()))
+        with self.scans.context.opened() as registry:
+            found = probed(registry, sorted(row.repository for row in going.toLocalIterator()))
         never, alone = undeletable(found), undeletable_tags(found)
-        with watch(self.spark, "deciding", self.on_progress):
+        with watch(self.scans.spark, "deciding", self.scans.on_progress):
             judged = registry_verdicts(verdicts, names_alone(verdicts, tags), never, alone)
             VERDICTS.write(judged, place, partition_by="kind")
         return tuple(f"{name}: {why}" for name, why in sorted(never.items()))

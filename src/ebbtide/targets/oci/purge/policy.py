@@ -68,25 +68,25 @@ class DeleteRequest:
 
 
 def with_requests(
-    images: DataFrame, tags: DataFrame, wanted: DeleteRequest | None, now: datetime
+    images: DataFrame, tags: DataFrame, request: DeleteRequest | None, now: datetime
 ) -> tuple[DataFrame, DataFrame]:
     """Mark in both tables what a user asks to delete."""
-    if wanted is None:
+    if request is None:
         return images, tags
-    wanted.check()
-    manifests = [one for one in wanted.named if one.digest]
-    names = [one for one in wanted.named if one.tag]
+    request.check()
+    manifests = [one for one in request.named if one.digest]
+    names = [one for one in request.named if one.tag]
     asked_images = _is_one_of(manifests, "digest", [one.digest for one in manifests])
     asked_tags = _is_one_of(names, "tag", [one.tag for one in names])
-    if wanted.older_than_seconds is None:
+    if request.older_than_seconds is None:
         return (
             images.withColumn("delete_requested", asked_images),
             tags.withColumn("delete_requested", asked_tags),
         )
-    match = _Match(wanted, to_micros(now - timedelta(seconds=wanted.older_than_seconds)))
+    match = _Match(request, to_micros(now - timedelta(seconds=request.older_than_seconds)))
     asked = _matched(tags.withColumn("delete_requested", asked_tags), _tag_clock(), match.tags)
     manifests_asked = images.withColumn("delete_requested", asked_images)
-    if wanted.untagged:
+    if request.untagged:
         manifests_asked = _matched(manifests_asked, _untagged_clock(), match.manifests)
     return IMAGES.check(manifests_asked), TAGS.check(asked)
 
@@ -128,13 +128,13 @@ def _matched(rows: DataFrame, clock: Column, match: Callable[[Iterable[Any]], It
 class _Match:
     """Marks old items with matching names, on an executor."""
 
-    wanted: DeleteRequest
+    request: DeleteRequest
     before: int
     """In microseconds: what has not changed since then is old; an unknown clock is not."""
 
     def tags(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Mark tags of the matching repositories."""
-        repositories, pattern = self._repositories, tag_pattern("--tag", self.wanted.tag)
+        repositories, pattern = self._repositories, tag_pattern("--tag", self.request.tag)
         for batch in batches:
             rows = _columns(batch, "repository", "tag", _CLOCK)
             found = [
@@ -153,7 +153,7 @@ class _Match:
 
     @property
     def _repositories(self) -> Glob:
-        return glob("--repository", self.wanted.repository)
+        return glob("--repository", self.request.repository)
 
     def _is_old(self, clock: int | None) -> bool:
         return clock is not None and clock <= self.before
@@ -205,7 +205,7 @@ class PurgePolicy:
     running: RunningImages | None = None
     oldest_scan: timedelta = OLDEST_SCAN
     """How old the list of running images may be."""
-    wanted: DeleteRequest | None = None
+    request: DeleteRequest | None = None
 
     def dated(self, now: datetime) -> PurgePolicy:
         """Return it with the time of the plan for a list of running images that has none."""
@@ -229,7 +229,7 @@ class PurgePolicy:
             "policies": write_policies(self.policies),
             "running": _plain_running(self.running),
             "oldest_scan_seconds": int(self.oldest_scan.total_seconds()),
-            "wanted": None if self.wanted is None else self.wanted.plain(),
+            "wanted": None if self.request is None else self.request.plain(),
         }
         return json.dumps(plain, sort_keys=True, ensure_ascii=False)
 
@@ -243,15 +243,15 @@ def read_purge_policy(text: str) -> PurgePolicy:
     """Parse the policy of a plan."""
     try:
         plain: dict[str, Any] = json.loads(text)
-        running, wanted = plain["running"], plain["wanted"]
+        running, request = plain["running"], plain["wanted"]
         return PurgePolicy(
             read_policies(plain["policies"]),
             None if running is None else running_of(running, "the plan's running images"),
             timedelta(seconds=plain["oldest_scan_seconds"]),
-            None if wanted is None else DeleteRequest.read(wanted),
+            None if request is None else DeleteRequest.read(request),
         )
     except (ValueError, KeyError, TypeError, BadInput) as broken:
-        raise MetadataError(f"the order of the plan cannot be read: {broken}", fix="plan again") from None
+        raise MetadataError(f"the policy of the plan cannot be read: {broken}", fix="plan again") from None
 
 
 def _plain_running(running: RunningImages | None) -> dict[str, Any] | None:

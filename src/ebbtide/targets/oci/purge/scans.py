@@ -7,8 +7,7 @@ because the snapshot contains what they say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -19,13 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from ebbtide.core.instant import Clock, system_clock
-from ebbtide.engine.run_folder import RunFolder
+from ebbtide.core.instant import system_clock
 from ebbtide.engine.spark.progress import OnProgress, no_progress
 from ebbtide.engine.tables.contracts import Contract
-from ebbtide.engine.tables.files import write_rows
+from ebbtide.engine.tables.counted import write_rows
 from ebbtide.state.users import SYSTEM
-from ebbtide.targets.oci.client.registry import RegistrySpec, open_registry
+from ebbtide.targets.oci.context import RegistryContext
 from ebbtide.targets.oci.evaluation.verdicts import evaluate
 from ebbtide.targets.oci.inventory.scan import CompletedScan, scan
 from ebbtide.targets.oci.inventory.snapshots import (
@@ -67,7 +65,7 @@ FEW = 20_000
 class Evaluation:
     """The tables of a scan with marks applied, and what they are judged by."""
 
-    order: PurgePolicy
+    policy: PurgePolicy
     now: datetime
     images: DataFrame
     tags: DataFrame
@@ -77,20 +75,20 @@ class Evaluation:
 
     def verdicts(self) -> DataFrame:
         """Return the verdicts on everything, including delete requests."""
-        asked = with_requests(self.images, self.tags, self.order.wanted, self.now)
+        asked = with_requests(self.images, self.tags, self.policy.request, self.now)
         return self._judged(*asked, self.scratch / "judged")
 
-    def only_wanted(self, verdicts: DataFrame) -> DataFrame:
+    def only_requested(self, verdicts: DataFrame) -> DataFrame:
         """Return of verdicts only what was requested, what goes because of that, and what is refused."""
-        asked = with_requests(self.images, self.tags, self.order.wanted, self.now)
+        asked = with_requests(self.images, self.tags, self.policy.request, self.now)
         return only_requested(
             verdicts, self._judged(self.images, self.tags, self.scratch / "otherwise"), *asked
         )
 
     def _judged(self, images: DataFrame, tags: DataFrame, scratch: Path) -> DataFrame:
         """Return the verdicts on all images and tags: by the oracle if there are few, else by Spark."""
-        order, spark = self.order, images.sparkSession
-        decided_by = (order.policies, self.now, order.running, order.oldest_scan)
+        policy, spark = self.policy, images.sparkSession
+        decided_by = (policy.policies, self.now, policy.running, policy.oldest_scan)
         if self.count > FEW:
             return evaluate(images, tags, *decided_by, scratch=scratch)
         rows, named = (table.toArrow().to_pylist() for table in (IMAGES.check(images), TAGS.check(tags)))
@@ -108,49 +106,45 @@ class RegistryScans:
     """Scans one registry; the caller holds its lock."""
 
     spark: SparkSession
-    spec: RegistrySpec
-    uid: str
-    records: ImageRecords
-    root: Path
-    clock: Clock
-    purged_since: Callable[[datetime], bool]
-    """Returns whether a purge of ours has removed something since a moment."""
+    context: RegistryContext
     on_progress: OnProgress = no_progress
 
-    def look(self, policies: Policies, scratch: Path, *, allow_empty: bool = False) -> CompletedScan:
+    def scan(self, policies: Policies, scratch: Path, *, allow_empty: bool = False) -> CompletedScan:
         """Scan the registry and make the result the current snapshot."""
-        recorded = self.records.snapshot(self.uid)
+        recorded = self.context.records.snapshot(self.context.uid)
         noted = self._noted(recorded)
-        # After a purge an empty registry is no surprise.
-        expected = recorded is not None and self.purged_since(recorded.scanned_at)
+        # After a purge the registry may be empty.
+        expected = recorded is not None and self.context.purged_since(recorded.scanned_at)
         # By the machine's clock: an injected one may stand still, and names must be unique.
         name = snapshot_name(system_clock())
         done = scan(
             self.spark,
-            self.spec,
-            snapshot_folder(self.root, self.uid, name),
+            self.context.spec,
+            snapshot_folder(self.context.root, self.context.uid, name),
             policies=policies,
             earlier=self._earlier(recorded),
             events=noted.written(scratch / "events"),
             allow_empty=allow_empty or expected,
-            adoption=self.records.adoption(self.uid),
-            clock=self.clock,
+            adoption=self.context.records.adoption(self.context.uid),
+            clock=self.context.clock,
             on_progress=self.on_progress,
         )
         found = done.snapshot
         current = Recorded(name, done.at, found.image_count, found.tag_count, noted.last)
-        self.records.record_snapshot(self.uid, current)
-        self.records.forget_events(self.uid, noted.last)
-        remove_older(self.root, self.uid, name)
+        self.context.records.record_snapshot(self.context.uid, current)
+        self.context.records.forget_events(self.context.uid, noted.last)
+        remove_older(self.context.root, self.context.uid, name)
         return done
 
     def marks(self, folder: Path) -> DataFrame | None:
         """Return what people assigned; None if nothing."""
-        return table_of(self.spark, MARKS, map(mark_row, self.records.marks(self.uid)), folder)
+        return table_of(
+            self.spark, MARKS, map(mark_row, self.context.records.marks(self.context.uid)), folder
+        )
 
     def dates(self, folder: Path) -> DataFrame | None:
         """Return when images were built; None if no image was asked."""
-        stored = self.records.creation_dates(self.uid)
+        stored = self.context.records.creation_dates(self.context.uid)
         rows = ({"digest": digest, "created_at": at} for digest, at in stored)
         return table_of(self.spark, CREATION_DATES, rows, folder)
 
@@ -158,36 +152,40 @@ class RegistryScans:
         """Ask images when they were built if rules have to choose among tags; return warnings."""
         names = images_to_ask(tags, rules, self.dates(folder)) if rules else []
         if names:
-            with closing(open_registry(self.spec)) as registry:
-                found = read_creation_dates(registry, names[:MOST_READ], self.clock())
-            self.records.record_creation_dates(self.uid, found)
+            with self.context.opened() as registry:
+                found = read_creation_dates(registry, names[:MOST_READ], self.context.clock())
+            self.context.records.record_creation_dates(self.context.uid, found)
         return (MORE_NEEDED,) if len(names) > MOST_READ else ()
 
     def verdicts(
-        self, order: PurgePolicy, now: datetime, repositories: list[str], folder: RunFolder
-    ) -> DataFrame:
-        """Scan some repositories again, for this moment only, and judge what is there as a plan would."""
-        recorded = self.records.snapshot(self.uid)
+        self, policy: PurgePolicy, now: datetime, repositories: list[str], place: Path
+    ) -> tuple[DataFrame, Path]:
+        """
+        Scan some repositories again, for this moment only, and judge what is there as a plan would.
+
+        Returns the verdicts, and the folder of the scan.
+        """
+        recorded = self.context.records.snapshot(self.context.uid)
         noted = self._noted(recorded)
-        place = folder.scratch / snapshot_name(system_clock())
         done = scan(
             self.spark,
-            self.spec,
+            self.context.spec,
             place / "scan",
-            policies=order.policies,
+            policies=policy.policies,
             earlier=self._earlier(recorded),
             events=noted.written(place / "events"),
             repositories=repositories if len(repositories) <= _MOST_NAMED else None,
             # The first batches may have removed everything that there was.
             allow_empty=True,
-            adoption=self.records.adoption(self.uid),
-            clock=self.clock,
+            adoption=self.context.records.adoption(self.context.uid),
+            clock=self.context.clock,
             on_progress=self.on_progress,
         )
         images, tags = (self._of(table, repositories) for table in (done.snapshot.images, done.snapshot.tags))
         marked = with_marks(images, tags, self.marks(place / "marks"))
         dated = with_creation_dates(marked[0], self.dates(place / "dates"))
-        return Evaluation(order, now, dated, marked[1], done.images + done.tags, place).verdicts()
+        evaluation = Evaluation(policy, now, dated, marked[1], done.images + done.tags, place)
+        return evaluation.verdicts(), done.folder
 
     def _of(self, table: DataFrame, repositories: list[str]) -> DataFrame:
         """Return the rows of some repositories, without a join if they can be named."""
@@ -200,11 +198,15 @@ class RegistryScans:
         """Read the current snapshot; a recorded one that cannot be read stops the run."""
         if recorded is None:
             return None
-        return read_snapshot(self.spark, snapshot_folder(self.root, self.uid, recorded.folder))
+        return read_snapshot(
+            self.spark, snapshot_folder(self.context.root, self.context.uid, recorded.folder)
+        )
 
     def _noted(self, recorded: Recorded | None) -> _NewEvents:
         """Return the notifications that are not in the current snapshot yet."""
-        return _NewEvents(self.records, self.uid, 0 if recorded is None else recorded.last_event)
+        return _NewEvents(
+            self.context.records, self.context.uid, 0 if recorded is None else recorded.last_event
+        )
 
 
 class _NewEvents:

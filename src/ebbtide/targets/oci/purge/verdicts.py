@@ -28,7 +28,7 @@ _NO_DELETE = {
 _NO_UNTAG = {
     Ability.NO: "this registry deletes no tag by itself, and the manifest has to stay",
     Ability.DENIED: "the registry does not let this user delete a tag here, and the manifest has to stay",
-    Ability.UNKNOWN: "nobody knows whether this registry deletes a tag by itself; the manifest has to stay",
+    Ability.UNKNOWN: "whether this registry deletes a tag by itself is not known, and the manifest stays",
 }
 
 
@@ -96,8 +96,8 @@ def registry_verdicts(
     Return the verdict on each tag and manifest.
 
     `unable` says of repositories why nothing can be deleted there, `unable_alone` why no tag can be by
-    itself. The address is the manifest's: batches and tasks are cut between addresses, so that whoever
-    removes a manifest has all the tags that go with it.
+    itself. The address is the manifest's: batches and tasks are cut between addresses, so that one
+    actor has a manifest with all the tags that go with it.
     """
     rows = verdicts.join(alone, ["repository", "digest", "tag"], "left")
     by_itself = f.when(f.col("siblings").isNotNull(), _named(unable_alone))

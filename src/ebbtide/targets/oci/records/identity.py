@@ -7,7 +7,18 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, delete, exists, insert, inspect, select, text, update
+from sqlalchemy import (
+    Connection,
+    column,
+    delete,
+    exists,
+    insert,
+    inspect,
+    select,
+    table,
+    text,
+    update,
+)
 
 from ebbtide.core.errors import MetadataError, Refused
 from ebbtide.core.instant import NEVER, from_micros, to_micros
@@ -44,10 +55,8 @@ def has_records(connection: Connection, uids: Sequence[str]) -> list[str]:
     every = (registries, marks, roles, snapshots, log)
     wanted = list(dict.fromkeys(uids))
     found: set[str] = set()
-    for table in every:
-        found |= {
-            *connection.execute(select(table.c.uid).where(table.c.uid.in_(wanted)).distinct()).scalars()
-        }
+    for one in every:
+        found |= {*connection.execute(select(one.c.uid).where(one.c.uid.in_(wanted)).distinct()).scalars()}
     query = select(snapshots.c.uid, snapshots.c.scanned_at).where(snapshots.c.uid.in_(found))
     scanned = dict(connection.execute(query).tuples().all())
     return sorted(found, key=lambda uid: (-scanned.get(uid, -1), wanted.index(uid)))
@@ -78,10 +87,11 @@ def merge_records(connection: Connection, names: Mapping[str, str], now: datetim
         connection.execute(delete(snapshots).where(snapshots.c.uid == other))
         if inspect(connection).has_table("runs"):
             # Their outcomes are in the other uid's removed items; the next fold adds them to this one's.
-            unfolded = text(
-                "UPDATE waves SET state = 'counted' WHERE state = 'folded'"
-                " AND run_id IN (SELECT run_id FROM runs WHERE target_uid = :other)"
-            )
+            # A ledger that has not been opened since an upgrade of Ebbtide has the earlier table.
+            upgraded = inspect(connection).has_table("batch_attempts")
+            attempts = table("batch_attempts" if upgraded else "waves", column("run_id"), column("state"))
+            theirs = text("run_id IN (SELECT run_id FROM runs WHERE target_uid = :other)")
+            unfolded = update(attempts).where(attempts.c.state == "folded", theirs).values(state="counted")
             connection.execute(unfolded, {"other": other})
             moved = text("UPDATE runs SET target_uid = :uid WHERE target_uid = :other")
             connection.execute(moved, {"uid": uid, "other": other})

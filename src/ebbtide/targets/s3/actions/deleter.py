@@ -34,8 +34,7 @@ from ebbtide.targets.s3.actions.requests import (
     fits_page,
     planned_items,
 )
-from ebbtide.targets.s3.bin_place import is_in_bin
-from ebbtide.targets.s3.model import NULL, Action, Versioning
+from ebbtide.targets.s3.model import NULL, Action, Versioning, is_in_bin
 from ebbtide.targets.s3.transition.mover import TransitionActor
 
 Results = dict[int, DeleteResult]

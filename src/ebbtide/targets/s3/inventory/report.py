@@ -24,7 +24,7 @@ from pyspark.sql import types as t
 
 from ebbtide.core.errors import AddressError, BadInput, GarbledName, MetadataError, NotFound
 from ebbtide.engine.tables.contracts import VERSIONS
-from ebbtide.engine.tables.places import read_from
+from ebbtide.engine.tables.counted import read_from
 from ebbtide.storage.address import Place, is_full, locate
 from ebbtide.storage.store import StoreSpec, open_store
 from ebbtide.targets.s3.rules.configuration import (

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ebbtide.core.documents import format_of, nearest, parse_document
-from ebbtide.core.errors import BadInput, LifecycleError, PolicyError
+from ebbtide.core.errors import LifecycleError, PolicyError
 from ebbtide.core.instant import format_instant
+from ebbtide.input_files import STANDARD_INPUT, read_text
 from ebbtide.targets.s3.rules.configuration import (
     MINIMUM_SIZE,
     Configuration,
@@ -383,27 +382,10 @@ def _plain_noncurrent(given: NoncurrentExpiration | NoncurrentTransition) -> dic
 
 
 def read_rules_file(name: str, locations: Collection[str], minimum_size: str | None = None) -> Configuration:
-    """Read a configuration from a file whose name tells its format, or from standard input (`-`)."""
-    text, fmt = _standard_input() if name == "-" else (_text(name), _format(name))
+    """Read a configuration from a file, whose extension says its format, or from standard input (`-`)."""
+    text = read_text(name)
+    if name == STANDARD_INPUT:
+        fmt = "xml" if text.lstrip("\ufeff \t\r\n").startswith("<") else "json"
+    else:
+        fmt = "xml" if name.lower().endswith(".xml") else format_of(name)
     return read_configuration_text(text, fmt, locations=locations, minimum_size=minimum_size)
-
-
-def _format(name: str) -> str:
-    return "xml" if name.lower().endswith(".xml") else format_of(name)
-
-
-def _text(name: str) -> str:
-    try:
-        return Path(name).read_text(encoding="utf-8")
-    except OSError as broken:
-        raise BadInput(f"{name} cannot be read: {broken.strerror}", fix="check the path") from None
-    except UnicodeDecodeError:
-        raise BadInput(f"{name} is not text", fix="save it as UTF-8") from None
-
-
-def _standard_input() -> tuple[str, str]:
-    try:
-        text = sys.stdin.read()
-    except UnicodeDecodeError:
-        raise BadInput("standard input is not text", fix="send UTF-8") from None
-    return text, "xml" if text.lstrip("\ufeff \t\r\n").startswith("<") else "json"

@@ -338,7 +338,7 @@ class FolderLocation:
         self._sync(place)
 
     def _appear(self, fresh: Path, name: str) -> None:
-        """Give a finished file its name, which must be free."""
+        """Link a finished file to its name, which must be free."""
         with suppress(NotFound):
             self._store.stat(name)
             raise NameTaken(f"{self.url(name)} is taken")

@@ -150,7 +150,7 @@ def _item(row: Mapping[str, Any]) -> TransitionItem:
         latest=required.get("is_latest"),
         goal=row["destination"] or "",
         rules=tuple(row["rules"] or ()),
-        wave=row["batch"],
+        batch=row["batch"],
         kept_because=row["kept_because"],
     )
 
@@ -335,7 +335,7 @@ class LocationMover:
             url=self.location.url(name),
             rules=item.rules,
             run=self.run,
-            wave=item.wave,
+            wave=item.batch,
             stage=Stage.COPIED,
             at=self._time(),
             writer=self.writer,

@@ -53,6 +53,7 @@ class MoveRecord:
     rules: tuple[str, ...]
     run: int | None
     wave: int | None
+    """The batch. Lines keep the name of earlier versions, which would skip a line with another key."""
     stage: Stage
     at: str
     writer: str

@@ -43,7 +43,7 @@ class TransitionItem:
     """Whether it must be the current version; None if that does not matter."""
     goal: str
     rules: tuple[str, ...]
-    wave: int | None
+    batch: int | None
     kept_because: str | None
 
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from ebbtide.engine.sealed import mark_used, read_sealed, remove_unused, write_sealed
+from ebbtide.engine.files import mark_used, read_sealed, remove_unused, write_sealed
 
 
 @pytest.mark.parametrize("content", [b"", b"x", b"abc" * 1000])

@@ -1,4 +1,4 @@
-"""The rulebook of a run: its collectors, and the rules of each of them."""
+"""The rules of a run on a repository: its collectors, and the rules of each of them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class SweepRules:
 
 
 @dataclass(frozen=True)
-class Rulebook:
+class RepositoryRules:
     """The rules of each collector; None if the collector does not take part."""
 
     lifecycle: LakePolicy | None = None
@@ -93,37 +93,37 @@ class Rulebook:
         return plain
 
 
-def parse_rulebook(text: str, name: str) -> Rulebook:
+def parse_rules(text: str, name: str) -> RepositoryRules:
     """Parse the rules of a run, given the names of its collectors."""
     if name == CollectorName.LIFECYCLE:
-        return Rulebook(lifecycle=parse_lake_policy(text))
+        return RepositoryRules(lifecycle=parse_lake_policy(text))
     plain = json.loads(text)
     swept = plain.get("uncommitted")
-    return Rulebook(
+    return RepositoryRules(
         lifecycle=lake_policy(plain["lifecycle"]) if "lifecycle" in plain else None,
         uncommitted=SweepRules(timedelta(seconds=swept["grace_seconds"]), swept["branch"]) if swept else None,
         retention=retention_rules(plain["retention"]) if "retention" in plain else None,
     )
 
 
-def stored_rulebook(
+def stored_rules(
     source: RuleSource,
     *,
     lifecycle: bool = False,
     uncommitted: SweepRules | None = None,
     retention: bool = False,
-) -> Rulebook:
+) -> RepositoryRules:
     """Read a repository's rules for these collectors; PolicyError if they are unset or invalid."""
-    return Rulebook(
+    return RepositoryRules(
         lifecycle=stored_policy(source) if lifecycle else None,
         uncommitted=uncommitted,
         retention=stored_retention(source) if retention else None,
     )
 
 
-def current_rulebook(source: RuleSource, planned: Rulebook) -> Rulebook:
+def current_rules(source: RuleSource, planned: RepositoryRules) -> RepositoryRules:
     """Read the rules as they are now, for the collectors of a plan."""
-    return stored_rulebook(
+    return stored_rules(
         source,
         lifecycle=planned.lifecycle is not None,
         uncommitted=planned.uncommitted,
@@ -131,9 +131,9 @@ def current_rulebook(source: RuleSource, planned: Rulebook) -> Rulebook:
     )
 
 
-def every_rule(source: RuleSource) -> Rulebook:
+def every_rule(source: RuleSource) -> RepositoryRules:
     """Read all rules of a repository; it may have none."""
-    return stored_rulebook(
+    return stored_rules(
         source, lifecycle=source.policy() is not None, retention=source.retention() is not None
     )
 

@@ -10,8 +10,8 @@ from tests.unit.s3.refused import rule
 from ebbtide.core.errors import BadInput, EnvironmentProblem, NotFound
 from ebbtide.state.runs import Ledger
 from ebbtide.targets.s3.model import bucket_url
-from ebbtide.targets.s3.rulebook import BucketRules
 from ebbtide.targets.s3.rules.document import read_configuration
+from ebbtide.targets.s3.stored_rules import BucketRules
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ON = read_configuration([rule(ID="on"), rule(ID="off", Status="Disabled")])
